@@ -26,7 +26,7 @@ def _whole_number(loader: Any, node: Any) -> int:
     """Raises ValueError."""
     number: int = loader.construct_yaml_int(node)
     if not -_INTEGER_LIMIT < number < _INTEGER_LIMIT:
-        raise ValueError(f"the number in line {node.start_mark.line + 1} has more than 64 bits")
+        raise ValueError(f"the number on line {node.start_mark.line + 1} has more than 64 bits")
     return number
 
 

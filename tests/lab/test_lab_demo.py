@@ -14,7 +14,7 @@ async def test_the_demonstration_needs_no_kubectl_and_ends_by_itself(monkeypatch
     assert "Healthy" in recovered and "Unhealthy" not in recovered
     assert "pod default/share ends: fits t4-4-0" in waits
     assert "whole   main        t4-4-0   0,1,2,3" in started
-    assert "kubectl is not on this PATH" in started
+    assert "kubectl is not on your PATH" in started
 
 
 def test_the_demonstration_takes_no_other_nodes_or_pods():

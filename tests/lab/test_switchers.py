@@ -396,7 +396,7 @@ def whole(name: str, count: int, **annotations: str) -> Raw:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [main]}}
 
 
-OTHER_MODEL = "8 GPUs on 1 node are not what the pod wants: a model with T4 (available: NVIDIA A100-SXM4-40GB)"
+OTHER_MODEL = "8 GPUs on 1 node do not match the pod's request: a model with T4 (available: NVIDIA A100-SXM4-40GB)"
 
 
 async def test_numa_nodes_that_are_too_small_are_what_a_pod_waits_for(switch):

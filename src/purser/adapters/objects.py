@@ -119,7 +119,7 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
                 if made.metadata.name:
                     found.setdefault(resource.kind, []).append(made)
                 else:
-                    problems.append(f"object {place + 1} of the file is left out: the {kind} has no name")
+                    problems.append(f"object {place + 1} of the file is skipped: the {kind} has no name")
         except (UnreadableError, DecodeError) as error:
             problems.append(f"object {place + 1} of the file is skipped: {brief(error)}")
     return objects_by_kind({kind: tuple(each) for kind, each in found.items()}, problems)

@@ -9,6 +9,6 @@ class PlanReason(ExplainedReason):
     EVICTED = (
         "EvictedByPlan",
         "Pod",
-        "An administrator had the pod evicted to free whole GPUs on a node. The message names the GPUs.",
+        "An administrator evicted the pod to free whole GPUs on a node. The message names the GPUs.",
         "The pod's controller replaces the pod. For details, ask the administrator.",
     )

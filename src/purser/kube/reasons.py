@@ -16,7 +16,7 @@ class FailureReason(ExplainedReason):
         "UntrustedGrant",
         "Pod",
         "The grant on the pod was not written by the scheduler, or was changed, so Purser ignores it.",
-        "Create the pod again.",
+        "Recreate the pod.",
     )
     RECORD_NOT_COUNTED = (
         "RecordNotCounted",

@@ -51,7 +51,7 @@ def test_a_pod_of_another_namespace_is_pointed_to(tmp_path):
         (
             {"spec": {"nodeName": "n"}, "status": {"phase": "Pending"}},
             "default/p is on node n, but does not run: NotAdmittedYet (kubelet): "
-            "kubelet has not reported yet that it has seen the pod.",
+            "kubelet has not acknowledged the pod yet.",
         ),
         (
             {
@@ -85,7 +85,7 @@ def test_an_object_without_a_name_is_left_out_and_named(tmp_path):
     file = tmp_path / "cluster.json"
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), pod("p", gpu(9000)), {"kind": "Node"}))
     code, out, err = here("why", "p", "--from", file)
-    said = "purser: object 3 of the file is left out: the Node has no name\n"
+    said = "purser: object 3 of the file is skipped: the Node has no name\n"
     assert (code, err, out.splitlines()[0]) == (0, said, WAITS)
 
 
@@ -93,9 +93,7 @@ def test_resource_claims_are_said_not_to_be_looked_at(tmp_path):
     """Nothing else would tell why a pod that fits waits, or that one of a manifest may."""
     file = tmp_path / "cluster.json"
     file.write_bytes(dump(node("n", gpus("n", 1)), pod("p", gpu(9), resourceClaims=[{"name": "zebra"}])))
-    assert (
-        "resource claims (DRA): whether they can be allocated is not looked at" in here("why", "p", "--from", file)[2]
-    )
+    assert "(DRA). Purser does not check whether they can be allocated" in here("why", "p", "--from", file)[2]
     hidden = here("snapshot", "--anonymize", "--from", file)[1]
     assert ('"resourceClaims":[' in hidden, "zebra" in hidden) == (True, False)
 
@@ -119,7 +117,7 @@ def test_a_pod_on_a_node_is_explained(tmp_path):
     head, held, own, other, *_ = out.splitlines()
     assert (head, held) == ("default/p is on node n", "The pod holds GPU 0: 9 MiB.")
     assert own.startswith(
-        "In the cluster as it is now without the pod, the pod would fit 2 nodes. By policy purser, its own node is"
+        "In the cluster as it is now without the pod, the pod would fit 2 nodes. Policy purser ranks its own node"
     )
     assert other.startswith("The best other node is m: ")
 

@@ -116,7 +116,7 @@ def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec,
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("job/web", 1, "purser: namespace default has neither Job web nor pods of it\n"),
+        ("job/web", 1, "purser: namespace default has no Job web and no pods owned by it\n"),
         (
             "daemonset/web",
             2,
@@ -153,4 +153,4 @@ async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_t
             f"Its last FailedCreate event says: {REFUSED}",
         ]
         code, _, err = await beside("why", "job/other", f"--kubeconfig={kubeconfig}")
-        assert (code, err) == (1, "purser: namespace default has neither Job other nor pods of it\n")
+        assert (code, err) == (1, "purser: namespace default has no Job other and no pods owned by it\n")

@@ -51,7 +51,7 @@ def test_a_node_counts_for_the_first_filter_and_a_gpu_for_the_first_reason_of_pu
         "24 GPUs on 3 nodes are too small for 10240 MiB (largest: 8192 MiB)",
         "2 nodes have taint team=a:NoSchedule, which the pod does not tolerate",
         "1 node has no nvidia.com/gpu at all",
-        "4 GPUs on 1 node are not what the pod wants: a model with T4 (available: NVIDIA A100)",
+        "4 GPUs on 1 node do not match the pod's request: a model with T4 (available: NVIDIA A100)",
     ]
     assert found.reasons[1].examples == ("a", "b")
     assert found.by_node.keys() == {"n0", "n1", "n2", "a", "b", "other", "plain"}

@@ -77,7 +77,7 @@ class Reader:
         if len(content) < length:
             raise self.error("the file ends in the middle of the record")
         if zlib.crc32(content) != crc:
-            raise self.error("the record's checksum is wrong, so bytes were changed")
+            raise self.error("the record is damaged: its checksum does not match")
         try:
             return _DECODER.decode(content)
         except Exception as error:  # whatever a parser makes of bytes that others wrote is these bytes' fault

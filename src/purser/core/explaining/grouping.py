@@ -100,13 +100,13 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.PORTS:
             return f"{lead} {'has' if one else 'have'} host port {about} in use"
         case FilterReason.VOLUME:
-            return f"{lead} cannot use PersistentVolume {about}, because of its node affinity"
+            return f"{lead} cannot use PersistentVolume {about} because of its node affinity"
         case FilterReason.SPREAD:
-            return f"{lead} would break the pod's spread constraint over {about}"
+            return f"{lead} would violate the pod's topology spread constraint on {about}"
         case FilterReason.POD_AFFINITY:
-            return f"{lead} {'has' if one else 'have'} none of the pods that the pod's affinity over {about} requires"
+            return f"{lead} {'has' if one else 'have'} none of the pods that the pod's affinity on {about} requires"
         case FilterReason.POD_ANTI_AFFINITY:
-            return f"{lead} {'is' if one else 'are'} excluded by pod anti-affinity over {about}"
+            return f"{lead} {'is' if one else 'are'} excluded by pod anti-affinity on {about}"
         case FilterReason.PODS:
             return f"{lead} {'has' if one else 'have'} the maximum number of pods"
         case FilterReason.NOT_ASKED:

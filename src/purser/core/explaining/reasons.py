@@ -51,7 +51,7 @@ class FilterReason(ExplainedReason):
     VOLUME = (
         "VolumeBinding",
         "Node",
-        "A volume of the pod is not available on the node, because of the node affinity of its PersistentVolume.",
+        "One of the pod's volumes is not available on the node because of its PersistentVolume's node affinity.",
         "Let the pod run where its volume is available.",
     )
     SPREAD = (

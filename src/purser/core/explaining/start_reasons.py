@@ -9,7 +9,7 @@ class StartReason(ExplainedReason):
     NODE_GONE = (
         "NodeGone",
         "Pod",
-        "The node that the pod is on does not exist any more.",
+        "The pod's node no longer exists.",
         "Delete the pod. Its controller creates another.",
     )
     KUBELET_NOT_READY = (
@@ -27,28 +27,28 @@ class StartReason(ExplainedReason):
     NOT_ADMITTED = (
         "NotAdmittedYet",
         "Pod",
-        "kubelet has not reported yet that it has seen the pod.",
-        "Wait a few seconds. If it lasts, check kubelet's log on the node.",
+        "kubelet has not acknowledged the pod yet.",
+        "Wait a few seconds. If this persists, check kubelet's log on the node.",
     )
     CREATING = (
         "ContainerCreating",
         "Pod",
-        "kubelet prepares the container: its volumes, network, image and devices.",
-        "Wait. If it lasts, see the pod's events.",
+        "kubelet is preparing the container: volumes, network, image and devices.",
+        "Wait. If this persists, see the pod's events.",
     )
     IMAGE_BACK_OFF = (
         "ImagePullBackOff",
         "Pod",
-        "The image could not be pulled, and kubelet waits before it tries again.",
-        "Check the name and tag of the image, imagePullSecrets, and whether the node reaches the registry.",
+        "The image could not be pulled, and kubelet is waiting before it tries again.",
+        "Check the image's name and tag, imagePullSecrets, and whether the node can reach the registry.",
     )
     IMAGE_PULL = (
         "ErrImagePull",
         "Pod",
         "The image cannot be pulled.",
-        "Check the name and tag of the image, imagePullSecrets, and whether the node reaches the registry.",
+        "Check the image's name and tag, imagePullSecrets, and whether the node can reach the registry.",
     )
-    IMAGE_NAME = "InvalidImageName", "Pod", "The name of the image is invalid.", "Correct the name of the image."
+    IMAGE_NAME = "InvalidImageName", "Pod", "The image name is invalid.", "Correct the image name."
     IMAGE_NEVER = (
         "ErrImageNeverPull",
         "Pod",
@@ -66,91 +66,92 @@ class StartReason(ExplainedReason):
         "Pod",
         "The container cannot be configured: a ConfigMap, Secret or key is missing, or a device plugin is not ready to"
         " start the container.",
-        "Create what the message names. If it is about GPUs, see the pod's events.",
+        "Create the object that the message names. If the message is about GPUs, see the pod's events.",
     )
     CONTAINER_CREATE = (
         "CreateContainerError",
         "Pod",
         "The container runtime cannot create the container.",
-        "Follow the message. If it is about a CDI device, run purser agent check on the node.",
+        "Fix the problem that the message describes. If it is about a CDI device, run purser agent check on the node.",
     )
     CONTAINER_RUN = (
         "RunContainerError",
         "Pod",
         "The container runtime cannot start the container.",
-        "Follow the message. Check the container's command and the devices that it mounts.",
+        "Fix the problem that the message describes. Check the container's command and mounted devices.",
     )
     CRASH_LOOP = (
         "CrashLoopBackOff",
         "Pod",
-        "The container exits again and again, and kubelet waits before it starts it again.",
-        "Read the log of its last run: kubectl logs --previous.",
+        "The container keeps exiting, and kubelet is waiting before it restarts the container.",
+        "Check the log of the last run: kubectl logs --previous.",
     )
     START = (
         "StartError",
         "Pod",
         "The container runtime could not start the container.",
-        "Follow the message. Check the container's command and the devices that it mounts.",
+        "Fix the problem that the message describes. Check the container's command and mounted devices.",
     )
     OUT_OF_MEMORY = (
         "OOMKilled",
         "Pod",
-        "The container used more memory than its limit, and the kernel killed it. GPU memory does not count for this.",
+        "The container exceeded its memory limit, and the kernel killed it. The limit does not cover GPU memory.",
         "Raise the container's memory limit.",
     )
     ERROR = (
         "Error",
         "Pod",
-        "The container exited with another code than 0.",
-        "Read its log: kubectl logs.",
+        "The container exited with a non-zero exit code.",
+        "Check the container's log: kubectl logs.",
     )
     ADMISSION = (
         "UnexpectedAdmissionError",
         "Pod",
-        "kubelet rejected the pod when it allocated devices or CPUs for it: as a rule, a device plugin refused, or the"
-        " devices had gone meanwhile.",
-        "See the pod's events, then create the pod again. A controller does so by itself.",
+        "kubelet rejected the pod while allocating its devices or CPUs, usually because a device plugin refused or the"
+        " devices were no longer available.",
+        "See the pod's events, then recreate the pod. Controllers recreate their pods automatically.",
     )
     TOPOLOGY = (
         "TopologyAffinityError",
         "Pod",
-        "kubelet's topology manager found no NUMA node with all that the pod requests.",
-        "Request fewer CPUs or GPUs, or see docs/kubelet.md for nodes on which Purser predicts it.",
+        "kubelet's topology manager found no NUMA node with everything that the pod requests.",
+        "Request fewer CPUs or GPUs. docs/kubelet.md describes on which nodes Purser predicts this.",
     )
     SMT = (
         "SMTAlignmentError",
         "Pod",
-        "The node's CPU manager hands out full cores only, and the pod requests part of a core.",
+        "The node's CPU manager allocates only full cores, but the pod requests part of a core.",
         "Request a multiple of the threads per core.",
     )
     OUT_OF = (
         "OutOf...",
         "Pod",
-        "The node had less of a resource left than the pod requests when kubelet admitted it: another pod came first.",
-        "Create the pod again. A controller does so by itself.",
+        "When the pod reached kubelet, the node had less of a resource left than the pod requests: another pod was"
+        " admitted first.",
+        "Recreate the pod. Controllers recreate their pods automatically.",
     )
     EVICTED = (
         "Evicted",
         "Pod",
-        "kubelet evicted the pod: the node was short of memory, disk or process IDs, or the pod wrote more than its"
-        " limit.",
-        "Set requests and limits for what the message names, or free it on the node.",
+        "kubelet evicted the pod because the node ran short of memory, disk space or process IDs, or because the pod"
+        " exceeded its storage limit.",
+        "Set requests and limits for the resource that the message names, or free some of it on the node.",
     )
     DEADLINE = (
         "DeadlineExceeded",
         "Pod",
-        "The pod ran for longer than its activeDeadlineSeconds.",
+        "The pod ran longer than its activeDeadlineSeconds.",
         "Raise activeDeadlineSeconds of the pod or its Job.",
     )
     SHUT_DOWN = (
         "Terminated",
         "Pod",
-        "The node was shut down, and kubelet ended its pods.",
-        "Create the pod again. A controller does so by itself.",
+        "The node was shut down, and kubelet terminated its pods.",
+        "Recreate the pod. Controllers recreate their pods automatically.",
     )
     SHUTTING_DOWN = (
         "NodeShutdown",
         "Pod",
-        "The node is being shut down, and its kubelet admits no pods.",
-        "Create the pod again. A controller does so by itself.",
+        "The node is shutting down, so its kubelet does not admit pods.",
+        "Recreate the pod. Controllers recreate their pods automatically.",
     )

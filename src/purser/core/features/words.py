@@ -67,12 +67,12 @@ LABELS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Driver": (
         ("nvidia.com/cuda.driver-version.full", "The driver's version."),
-        ("nvidia.com/cuda.driver-version.major", "First part of the version."),
-        ("nvidia.com/cuda.driver-version.minor", "Second part of the version."),
-        ("nvidia.com/cuda.driver-version.revision", "Third part of the driver version, or empty."),
+        ("nvidia.com/cuda.driver-version.major", "Major version of the driver."),
+        ("nvidia.com/cuda.driver-version.minor", "Minor version of the driver."),
+        ("nvidia.com/cuda.driver-version.revision", "Revision of the driver, or empty."),
         ("nvidia.com/cuda.runtime-version.full", "Newest CUDA version that the driver supports."),
-        ("nvidia.com/cuda.runtime-version.major", "First part of the version."),
-        ("nvidia.com/cuda.runtime-version.minor", "Second part of the version."),
+        ("nvidia.com/cuda.runtime-version.major", "Major version of CUDA."),
+        ("nvidia.com/cuda.runtime-version.minor", "Minor version of CUDA."),
         *(
             (f"nvidia.com/cuda.driver.{old}", f"Older name of `nvidia.com/cuda.driver-version.{new}`.")
             for old, new in (("major", "major"), ("minor", "minor"), ("rev", "revision"))

@@ -37,13 +37,13 @@ class HeldReason(ExplainedReason):
         "grant-missing",
         "Pod",
         "The pod's grant annotation was removed.",
-        "Create the pod again.",
+        "Recreate the pod.",
     )
     GRANT_UNTRUSTED = (
         "grant-untrusted",
         "Pod",
         "The pod's grant was changed, or the key that signed it was revoked.",
-        "Create the pod again.",
+        "Recreate the pod.",
     )
     STRANGER = (
         "never-granted",

@@ -96,7 +96,7 @@ PREDICATE: Mapping[HealthState, str] = {
     HealthState.SUSPECT: "is suspect",
     HealthState.NEEDS_RESET: "needs a reset",
     HealthState.LOST: "is lost",
-    HealthState.NEEDS_REBOOT: "needs its node restarted",
+    HealthState.NEEDS_REBOOT: "needs a node restart",
     HealthState.FAILED: "has failed",
 }
 """What follows a GPU's name in a sentence."""

@@ -290,7 +290,8 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
         wants.append(f"mode {mode_words(asked.modes_allowed)}")
         modes = mode_words(state.device.mode for state in found.examples)
     there = f" (available: {named}{f', mode {modes}' if modes else ''})" if named else ""
-    return f"{_is(found)} not what the pod wants: {', '.join(wants) or 'another model or mode'}{there}"
+    wanted = ", ".join(wants) or "another model or mode"
+    return f"{_verb(found, 'does', 'do')} not match the pod's request: {wanted}{there}"
 
 
 def _not_enforced(found: _Tally, asked: DeviceRequest) -> str:

@@ -90,7 +90,7 @@ class Reason(ExplainedReason):
         "CardInsufficientMemory",
         "GPU",
         "Too little of the GPU's memory is free.",
-        "Ask for less memory, or wait if some GPU has that much memory.",
+        "Ask for less memory, or wait if a GPU has enough memory in total.",
     )
     INSUFFICIENT_CORES = (
         "CardInsufficientCore",

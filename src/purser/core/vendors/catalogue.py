@@ -36,29 +36,30 @@ def _problems(families: tuple[DeviceFamily, ...]) -> Iterator[str]:
     for family in families:
         for resource in family.resources:
             if resource in seen or is_gpu_resource(resource):
-                yield f"gives {resource} to {family.name}, and to another family"
+                yield f"assigns {resource} to both {family.name} and another family"
             seen.add(resource)
         yield from _problems_of(family)
 
 
 def _problems_of(family: DeviceFamily) -> Iterator[str]:
     if (family.register is None) == (family.capacity is None):
-        yield f"must say of {family.name} either register or capacity"
+        yield f"must set either register or capacity for {family.name}"
     if family.register is not None and (family.register.encoding is Encoding.PROFILES) != bool(family.register.id):
-        yield f"must say the ids of {family.name}'s devices where they are registered by profiles, and only there"
+        yield f"must set register.id for {family.name} if its devices are registered by profile, and only then"
     by_cores = family.capacity is not None and family.capacity.counted_by is CountedBy.CORES
     if by_cores and family.cores is None:
-        yield f"counts devices of {family.name} by compute, and names no resource of it"
+        yield f"counts devices of {family.name} by cores but does not name a resource for cores"
     if family.capacity is not None and family.memory is None and not family.capacity.memory_mib:
         yield f"does not say how much memory a device of {family.name} has"
     if list(family.templates) != sorted(family.templates, key=lambda each: each.memory_mib):
-        yield f"has templates of {family.name} that are not in the order of their memory"
+        yield f"lists templates of {family.name} that are not sorted by memory"
     if family.cores is not None and family.cores.numbered and (family.capacity is None or family.memory is not None):
-        yield f"has numbered cores of {family.name}, whose devices are registered or have shares of memory"
+        yield f"sets numbered cores for {family.name}, whose devices are registered or share memory"
     for value in (*family.records.values(), *family.several_records.values(), *family.core_records.values()):
         for _, field, _, _ in Formatter().parse(value):
             if field is not None and field not in RECORD_FIELDS:
-                yield f"has {{{field}}} in a record of {family.name}: there are {', '.join(RECORD_FIELDS)}"
+                known = ", ".join(RECORD_FIELDS)
+                yield f"has unknown field {{{field}}} in a record of {family.name}: must be one of {known}"
 
 
 FAMILIES = read_families(get_data(__package__, _NAME) or b"")

@@ -68,8 +68,8 @@ def test_reasons_are_counted_by_nodes_and_gpus_and_the_largest_comes_first() -> 
     state = fleet(cards(8, memory_mib=8192), cards(8, memory_mib=8192), cards(4, model="A100"))
     wanted = DeviceRequest(1, memory_mib=10240, models_allowed=("T4",))
     assert why(state, wanted, nodes=("n0", "n1", "n2", "cpu")) == (
-        "16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); 4 GPUs on 1 node are not what the pod "
-        "wants: a model with T4 (available: A100); 1 node has no inventory: no agent runs there"
+        "16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); 4 GPUs on 1 node do not match the "
+        "pod's request: a model with T4 (available: A100); 1 node has no inventory: no agent runs there"
     )
 
 
@@ -126,7 +126,8 @@ def test_numa_binding_is_not_blamed_on_memory() -> None:
 def test_the_models_that_there_are_stand_beside_the_one_that_is_wanted() -> None:
     state = fleet(*(cards(1, model=f"M{number}") for number in range(6)))
     assert why(state, DeviceRequest(1, memory_mib=1, models_allowed=("H100", "H200"))) == (
-        "6 GPUs on 6 nodes are not what the pod wants: a model with H100 or H200 (available: M0, M1, M2, M3 and 2 more)"
+        "6 GPUs on 6 nodes do not match the pod's request: a model with H100 or H200 "
+        "(available: M0, M1, M2, M3 and 2 more)"
     )
 
 
@@ -143,10 +144,10 @@ def test_what_does_not_enforce_a_pod_that_requires_it_is_named() -> None:
 def test_denied_models_and_modes_are_named() -> None:
     state = fleet(cards(1))
     assert why(state, DeviceRequest(1, memory_mib=1, models_denied=("T4",))) == (
-        "1 GPU on 1 node is not what the pod wants: no T4 (available: Tesla T4)"
+        "1 GPU on 1 node does not match the pod's request: no T4 (available: Tesla T4)"
     )
     assert why(state, DeviceRequest(1, memory_mib=1, modes_allowed=(DeviceMode.MIG,))) == (
-        "1 GPU on 1 node is not what the pod wants: mode mig (available: Tesla T4, mode hami-core)"
+        "1 GPU on 1 node does not match the pod's request: mode mig (available: Tesla T4, mode hami-core)"
     )
 
 
@@ -240,14 +241,14 @@ def test_amounts_of_gpus_of_unknown_memory_are_refused_with_that_reason(asked: D
     [
         (
             DeviceRequest(2, cores_percent=100),
-            "wants: 2 replicas, but the node's configuration file sets failRequestsGreaterThanOne",
+            "request: 2 replicas, but the node's configuration file sets failRequestsGreaterThanOne",
         ),
         (
             DeviceRequest(3),
-            "wants: 3 replicas, but the node's configuration file sets failRequestsGreaterThanOne: ask for 1",
+            "request: 3 replicas, but the node's configuration file sets failRequestsGreaterThanOne: ask for 1",
         ),
-        (DeviceRequest(4, memory_percent=100), "wants: 4 replicas, but the node's configuration file sets"),
-        (DeviceRequest(1, memory_mib=100), "wants: an amount of memory or compute, but these GPUs are shared in equal"),
+        (DeviceRequest(4, memory_percent=100), "request: 4 replicas, but the node's configuration file sets"),
+        (DeviceRequest(1, memory_mib=100), "request: an amount of memory or compute, but these GPUs are shared in equal"),
     ],
     ids=str,
 )

@@ -196,8 +196,8 @@ def test_preemption_makes_no_room_by_mixing() -> None:
         (
             ["cut", "cut", "whole"],
             "2",
-            "2 GPUs on 1 node are not what the pod wants: 2 whole GPUs for one container, but on GPUs in MIG mode a "
-            "container gets one GPU instance, or several if it asks for MIG devices by name, such as "
+            "2 GPUs on 1 node do not match the pod's request: 2 whole GPUs for one container, but on GPUs in MIG mode "
+            "a container gets one GPU instance, or several if it asks for MIG devices by name, such as "
             "nvidia.com/mig-1g.5gb",
         ),
         (

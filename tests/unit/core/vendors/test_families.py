@@ -35,10 +35,10 @@ def test_the_data_keeps_to_the_schema_and_what_does_not_is_refused_by_both():
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [
-        ("hygon.com/dcumem", "hygon.com/dcunum", "gives hygon.com/dcunum to Hygon DCU, and to another family"),
-        ("hygon.com/dcunum", "nvidia.com/gpu", "gives nvidia.com/gpu"),
-        ("{devices}", "{uuids}", "has {uuids} in a record of Cambricon MLU"),
-        ("memory_mib = 2184 }", "memory_mib = 9999 }", "not in the order of their memory"),
+        ("hygon.com/dcumem", "hygon.com/dcunum", "assigns hygon.com/dcunum to both Hygon DCU and another family"),
+        ("hygon.com/dcunum", "nvidia.com/gpu", "assigns nvidia.com/gpu"),
+        ("{devices}", "{uuids}", "has unknown field {uuids} in a record of Cambricon MLU"),
+        ("memory_mib = 2184 }", "memory_mib = 9999 }", "not sorted by memory"),
         ("unset = 100 }\nregister", "unset = 101 }\nregister", "unset"),
         ("several_are_whole", "several_whole", "several_whole"),
         ("[common.records]", "[common.records", "cannot be read"),

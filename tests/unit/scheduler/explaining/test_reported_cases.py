@@ -179,7 +179,7 @@ CASES = {
         (
             (
                 FilterReason.VOLUME,
-                "1 node cannot use PersistentVolume pv-home, because of its node affinity",
+                "1 node cannot use PersistentVolume pv-home because of its node affinity",
                 ("g4dn",),
             ),
         ),
@@ -196,7 +196,7 @@ CASES = {
             (FilterReason.RESOURCES, "2 nodes have no nvidia.com/gpu at all", ("cpu-1", "cpu-2")),
             (
                 FilterReason.POD_AFFINITY,
-                "1 node has none of the pods that the pod's affinity over kubernetes.io/hostname requires",
+                "1 node has none of the pods that the pod's affinity on kubernetes.io/hostname requires",
                 ("gpu",),
             ),
         ),
