@@ -89,10 +89,8 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
     async def plan_free(
         gpus: Annotated[int, Field(ge=1, le=1024, description="Number of whole GPUs to free on each node.")],
         nodes: Annotated[int, Field(ge=1, le=1000, description="Number of nodes.")] = 1,
-        max_priority: Annotated[int, Field(description="Plan no eviction of pods of higher priority.")] = 0,
-        force: Annotated[
-            bool, Field(description="Plan the eviction of pods that no controller recreates, too.")
-        ] = False,
+        max_priority: Annotated[int, Field(description="Do not plan to evict pods of higher priority.")] = 0,
+        force: Annotated[bool, Field(description="Also plan to evict pods that no controller recreates.")] = False,
     ) -> dict[str, Any]:
         """Plan which pods would have to move in order to free whole GPUs. No pod is moved."""
         try:

@@ -374,11 +374,11 @@ def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
         if is_past
         else f"In the cluster as it is now without the pod, the pod would fit {nodes}"
     )
-    verb = "was" if is_past else "is"
+    verb, ranks = ("was", "ranked") if is_past else ("is", "ranks")
     if found.own is None:
         yield f"{lead}, but not its own node."
         return
-    yield f"{lead}. By policy {found.policy}, its own node {verb} number {found.rank}: {_score(found.own)}."
+    yield f"{lead}. Policy {found.policy} {ranks} its own node number {found.rank}: {_score(found.own)}."
     if found.runner_up is not None:
         yield f"The best other node {verb} {found.runner_up.node}: {_score(found.runner_up)}."
     if found.gpus_why:

@@ -38,7 +38,7 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
 
 
-_NAME = "what an extender is sent"
+_NAME = "the extender request"
 _args = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.each)
 _names = JsonReader(list[str], "NodeNames", max_bytes=EXTENDER_BODIES.each)
 _known_names: Recent[bytes, list[str]] = Recent(8)

@@ -291,7 +291,7 @@ class Binder:
             raise BindError(
                 BindFailure.OUTCOME_UNKNOWN, f"Purser does not know yet whether the pod was bound: {error}"
             ) from error
-        found = "not to be read" if truth is None else truth.value
+        found = "unknown" if truth is None else truth.value
         raise BindError(BindFailure.API_ERROR, f"the pod was not bound; its state is now {found}: {error}") from error
 
 

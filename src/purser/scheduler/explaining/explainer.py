@@ -33,7 +33,7 @@ _MOST_NAMED = 3
 """Namespaces in a message."""
 
 _BEING_DELETED = "it is being deleted, so no scheduler places it"
-_CLAIMS_UNKNOWN = "The pod has resource claims (DRA): whether they can be allocated is not looked at"
+_CLAIMS_UNKNOWN = "The pod has resource claims (DRA). Purser does not check whether they can be allocated"
 
 
 class Explainer:
@@ -75,7 +75,7 @@ class Explainer:
         pods = pods_of(kind, namespace, name, self._cluster.pods())
         if read.found is None and not pods:
             raise UnknownPodError(
-                " ".join((f"namespace {namespace} has neither {kind} {name} nor pods of it", *read.problems))
+                " ".join((f"namespace {namespace} has no {kind} {name} and no pods owned by it", *read.problems))
             )
         of_interest = next(iter(waiting_pods(pods)), None) or self._not_running(pods)
         first = None if of_interest is None else self._explained(of_interest)

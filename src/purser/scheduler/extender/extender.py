@@ -267,7 +267,7 @@ class KubeExtender:
         turns: dict[str, Callable[[], Awaitable[None]]] = {
             "bindings": self._binder.resolve,
             "leadership": self._follow_leadership,
-            "what is too old": self._let_go,
+            "expired state": self._let_go,
             "waiting pods": self.retry_refused,
             "gauges": self._count_grants,
             "decision log": self._keep_log,

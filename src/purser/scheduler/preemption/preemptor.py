@@ -293,7 +293,7 @@ def _sentence(victims: Victims, namespace: str) -> str:
     """Such as ``2 lower-priority pods on node n are evicted to make room: a, b``; names in its own namespace only."""
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
-    message = f"{count} pods" if count > 1 else "1 pod"
-    message += f" with lower priority must leave node {victims.node} to make room"
+    message = f"{count} lower-priority pods" if count > 1 else "1 lower-priority pod"
+    message += f" on node {victims.node} {'are' if count > 1 else 'is'} evicted to make room"
     shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
     return f"{message}: {shown}" if names else message

@@ -33,7 +33,7 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if not wanted or not modes or not wanted.isdisjoint(modes):
         return
     of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
-    instead = f"Remove the annotation to get {of} of any mode"
+    instead = f"Remove the annotation to get {of} in any mode"
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Request MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (

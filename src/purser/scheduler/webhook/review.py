@@ -122,7 +122,7 @@ class DecisionReason(ExplainedReason):
     PROBE = (
         "probe",
         "Binding",
-        "The scheduler checks with a Binding in a dry run whether the API server calls the webhook, which denies it.",
+        "The scheduler sends this dry-run Binding to test whether the API server calls the webhook. Always denied.",
     )
     CHANGED_GRANT = (
         "changed-grant",
