@@ -140,7 +140,7 @@ def history_of(
     names = {each.facts.name for each in there}
     kept = [kept for pod in pods if (kept := _kept(pod, begin_s, end_s, names, omissions)) is not None]
     if not kept:
-        raise NothingToReplay("the history has no pod with GPUs in that period about which enough is known")
+        raise NothingToReplay("the history does not record enough about any pod with GPUs in that period")
     if (priorities := len({pod.priority for pod in kept})) > 1:
         notes = [
             *notes,

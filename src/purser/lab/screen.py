@@ -22,7 +22,7 @@ _KINDS = {
 _EXAMPLE, _POLICY = "share.yaml", "clusterpolicy.yaml"
 """What is applied first, and first where the operator runs."""
 
-_NO_KUBECTL = "kubectl is not on this PATH. To install it, see https://kubernetes.io/docs/tasks/tools/"
+_NO_KUBECTL = "kubectl is not on your PATH. To install it, see https://kubernetes.io/docs/tasks/tools/"
 
 _NAME = "gpus"
 _ANY_POLICY = f'{{"apiVersion": "{GROUP}/{VERSION}", "kind": "{KIND}", "metadata": {{"name": "{_NAME}"}}}}'

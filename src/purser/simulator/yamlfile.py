@@ -199,7 +199,7 @@ def _each(
         entry = _Entry(item, fields, problems)
         count = entry.whole("count", 1, 1, MOST_OF_ALL)
         if len(found) + count > MOST_OF_ALL:
-            entry.wrong(item, f"makes more than {MOST_OF_ALL} {field}")
+            entry.wrong(item, f"creates more than {MOST_OF_ALL} {field}")
             return found
         made = make(entry, count)
         if taken := names.intersection(each.name for each in made):

@@ -59,7 +59,7 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
         found.append(f"With {worst} pods wait for {pending[worst]:.1f} GPU-hours.")
     fragments = {name: sum(run.fragmentation_percent for run in each) / len(each) for name, each in runs.items()}
     least = min(fragments, key=lambda name: fragments[name])
-    found.append(f"{least} leaves the least fragmented: {fragments[least]:.2f} % of the GPUs on average over time.")
+    found.append(f"{least} causes the least fragmentation: {fragments[least]:.2f} % of the GPUs on average over time.")
     return found
 
 
