@@ -248,7 +248,7 @@ def test_amounts_of_gpus_of_unknown_memory_are_refused_with_that_reason(asked: D
             "request: 3 replicas, but the node's configuration file sets failRequestsGreaterThanOne: ask for 1",
         ),
         (DeviceRequest(4, memory_percent=100), "request: 4 replicas, but the node's configuration file sets"),
-        (DeviceRequest(1, memory_mib=100), "request: an amount of memory or compute, but these GPUs are shared in equal"),
+        (DeviceRequest(1, memory_mib=100), "request: an amount of memory or compute, but these GPUs are shared in"),
     ],
     ids=str,
 )
