@@ -100,13 +100,13 @@ async def test_a_bare_pod_gets_an_event_and_stays():
 
 async def test_a_pod_that_kubelet_has_taken_is_left_alone_whatever_the_book_says(monkeypatch):
     """It may pull its image for long."""
-    see_to, seen = DoubleGrants._see_to, []
+    see_to, seen = DoubleGrants._check_node, []
 
     async def noted(doubles, node):
         await see_to(doubles, node)
         seen.append(node)
 
-    monkeypatch.setattr(DoubleGrants, "_see_to", noted)
+    monkeypatch.setattr(DoubleGrants, "_check_node", noted)
     async with leaders() as (old, new):
         first, second = await owned_pod(new, "first"), await owned_pod(new, "second")
         await granted_twice(old, new, first, second)
@@ -156,6 +156,6 @@ async def test_a_pod_is_told_again_when_another_runs_where_it_was_to_be():
     doubles = DoubleGrants(client, SimpleNamespace(pod_by_uid=lambda _: pod), events, metrics, lambda: True)
     pod = Pod(metadata=ObjectMeta(name="late", namespace="ns", uid="u"))
     for rival in ("ns/a", "ns/a", "ns/b"):
-        await doubles._take_off(pod, ["GPU-1"], [rival])
+        await doubles._delete_or_report(pod, ["GPU-1"], [rival])
     assert said == [f"GPU-1 was granted concurrently to pod {rival}" for rival in ("ns/a", "ns/b")]
     assert len(counted) == 1

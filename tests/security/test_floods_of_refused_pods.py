@@ -65,14 +65,14 @@ async def test_a_pod_on_which_the_search_for_victims_fails_ends_nothing(monkeypa
         pods = [await world.add_pod(name, priority=priority) for name, priority in (("bad", 6), ("good", 5))]
         for pod in pods:
             await world.filter(pod, "n")
-        see_to = preemptor.Preemptor._see_to
+        see_to = preemptor.Preemptor._process
 
         async def failing(self, refused):
             if refused.request.name == "bad":
                 raise LookupError("whatever it is")
             return await see_to(self, refused)
 
-        monkeypatch.setattr(preemptor.Preemptor, "_see_to", failing)
+        monkeypatch.setattr(preemptor.Preemptor, "_process", failing)
         world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
         await world.extender.retry_refused()
         assert (await world.stored(pods[1])).status.nominated_node_name == "n"

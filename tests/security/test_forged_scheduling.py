@@ -5,7 +5,7 @@ leaves nothing behind.
 import msgspec
 import pytest
 
-from purser.adapters.eligibility import barred
+from purser.adapters.eligibility import why_not_schedulable
 from purser.core.kubernetes.taints import PodToleration, Taint
 from purser.core.names import GRANT_ANNOTATION
 from purser.kube.codec import codec_of
@@ -120,7 +120,7 @@ CORDONED = NodeSpec(unschedulable=True)
 )
 def test_taints_keep_away_as_kube_scheduler_has_them(spec, toleration, closed):
     pod = Pod(spec=PodSpec(tolerations=(toleration,) if toleration else ()))
-    assert bool(barred(pod, Node(ObjectMeta("n1"), spec))) is closed
+    assert bool(why_not_schedulable(pod, Node(ObjectMeta("n1"), spec))) is closed
 
 
 async def test_filter_offers_pods_of_others_nothing():

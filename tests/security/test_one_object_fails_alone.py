@@ -341,7 +341,7 @@ async def test_a_webhook_configuration_that_fails_keeps_the_other_from_nothing(m
         if resource.kind.startswith("Mutating") and len(seen) == 1:
             raise error
 
-    monkeypatch.setattr(webhooks, "_look_after", look_after)
+    monkeypatch.setattr(webhooks, "_check_configuration", look_after)
     assert not await webhooks.register()
     assert len(set(seen)) == 2
     assert not webhooks._done.is_set()
@@ -403,12 +403,12 @@ async def test_a_pod_that_cannot_be_taken_off_keeps_no_gpu_from_the_others(monke
             raise error
         taken_off.append((pod.metadata.name, uuids, rivals))
 
-    monkeypatch.setattr(doubles, "_take_off", take_off)
+    monkeypatch.setattr(doubles, "_delete_or_report", take_off)
     if isinstance(error, ApiUnavailableError):
         with pytest.raises(ApiUnavailableError):
-            await doubles._see_to("n1")
+            await doubles._check_node("n1")
     else:
-        await doubles._see_to("n1")
+        await doubles._check_node("n1")
         assert said.reasons == [("bad", "HandlingFailed")]
     assert taken_off == [("late", ["GPU-1"], ["ns/first"])]
 
@@ -457,8 +457,8 @@ async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_reported_and_comes
     missed = MissedPods(client, cache, pods, None, Said(), lambda: True, None)
     doubles = DoubleGrants(client, cache, Said(), None, lambda: True)
     turns = Odd(), Odd()
-    monkeypatch.setattr(missed, "_see_to", turns[0])
-    monkeypatch.setattr(doubles, "_see_to", turns[1])
+    monkeypatch.setattr(missed, "_reconcile", turns[0])
+    monkeypatch.setattr(doubles, "_check_node", turns[1])
     missed._queue.add("ns/missed")
     async with running(missed.run(), doubles.run()):
         await eventually(lambda: all(turn.went_well for turn in turns))

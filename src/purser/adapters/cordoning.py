@@ -9,7 +9,7 @@ from purser.core.vendors.catalogue import FAMILIES
 from purser.kube import Client, ConflictError
 from purser.kube.resources import NODES
 
-LEAST_OF_UUID = 4
+MIN_UUID_PREFIX = 4
 """Characters of a uuid that name a GPU."""
 
 
@@ -39,7 +39,7 @@ def _named(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[
         return word
     if word.isdecimal():
         found = [device.uuid for device in devices if not device.parent and str(device.index) == word]
-    elif len(word.removeprefix("GPU-").removeprefix("MIG-")) >= LEAST_OF_UUID:
+    elif len(word.removeprefix("GPU-").removeprefix("MIG-")) >= MIN_UUID_PREFIX:
         found = [uuid for uuid in known if uuid.startswith(word) or uuid.partition("-")[2].startswith(word)]
     else:
         found = []

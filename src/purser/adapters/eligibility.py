@@ -42,7 +42,7 @@ def is_placed_freely(pod: Pod) -> bool:
     return not (spec.scheduling_gates or spec.affinity or spec.topology_spread_constraints)
 
 
-def barred(pod: Pod, node: Node) -> str:
+def why_not_schedulable(pod: Pod, node: Node) -> str:
     """Why a pod may not go to a node, in words that follow the node's name; empty where it may."""
     taints = (*([CORDON] if node.spec.unschedulable else ()), *node.spec.taints)
     for taint in untolerated(taints, pod.spec.tolerations):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from purser.adapters.eligibility import barred, is_placed_freely
+from purser.adapters.eligibility import is_placed_freely, why_not_schedulable
 from purser.adapters.nodes import allocatable
 from purser.adapters.pods import pod_spec
 from purser.adapters.snapshot import fleet_of
@@ -119,7 +119,7 @@ class _Eligible:
         """Their names; None: all."""
         key = (pod.spec.tolerations, tuple(sorted(pod.spec.node_selector.items())))
         if key not in self._known:
-            found = frozenset(node.metadata.name for node in self._nodes if not barred(pod, node))
+            found = frozenset(node.metadata.name for node in self._nodes if not why_not_schedulable(pod, node))
             self._known[key] = None if len(found) == len(self._nodes) else found
         return self._known[key]
 

@@ -217,7 +217,7 @@ def owner_of(ids: Iterable[str], listing: Iterable[ListedPod]) -> tuple[ListedPo
     return next(holders, None)
 
 
-def stranger_on(uuids: Iterable[str], strangers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+def ungranted_holder(uuids: Iterable[str], strangers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
     """The key of a live pod without a grant of Purser's that holds one of these devices, and that device.
 
     ``strangers`` are such pods with the devices they hold: they got them from another plugin before this one took over;

@@ -17,7 +17,7 @@ from purser.agent.admission import (
     PreferredAllocationCall,
     held_ids,
     owner_of,
-    stranger_on,
+    ungranted_holder,
 )
 from purser.agent.advice import advice
 from purser.agent.allocation import NO_DEVICES, AllocationFacts, ContainerAllocation, answer, cache_dir
@@ -228,7 +228,7 @@ class Arbiter:
         self._check_replicas(found, node)
         self._check_instances(found, node)
         ended = self._still_holding(found)
-        self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
+        self._check_ungranted(found, {key for key, grant in ended.items() if grant is None})
         self._check_unknown(found, ended)
         enforcement = node.enforcement_of(part, facts.hold)
         if grant.enforcement_required and enforcement.is_advisory:
@@ -362,11 +362,11 @@ class Arbiter:
                 ended[key] = released
         return ended
 
-    def _check_strangers(self, found: ResolvedCall, ended: Collection[str]) -> None:
+    def _check_ungranted(self, found: ResolvedCall, ended: Collection[str]) -> None:
         booked = {pod.grant.key for pod in self._book.pods.values()}
         strangers = found.view.strangers.union(ended) - booked
         holders = {pod.key: gpus_of_pod(pod, self._pods.get(pod.key)) for pod in found.listing if pod.key in strangers}
-        held = stranger_on(found.turn.part.uuids, holders)
+        held = ungranted_holder(found.turn.part.uuids, holders)
         if held is not None:
             key, uuid = held
             raise _refused(
@@ -387,7 +387,7 @@ class Arbiter:
             for key, ids in unbooked(self._book.pods, found.listing).items()
             if key not in ended and (key not in found.view.live or key in others)
         }
-        held = stranger_on(found.turn.part.uuids, unknown)
+        held = ungranted_holder(found.turn.part.uuids, unknown)
         if held is not None:
             key, uuid = held
             gone = "another pod now has that name" if key in grants else "that pod no longer exists on the API server"

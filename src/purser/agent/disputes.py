@@ -20,7 +20,7 @@ from purser.agent.pods import NodePods
 from purser.core.device.ids import is_hami_id, uuid_of
 from purser.core.dialects.hami import allocated_uuids
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
-from purser.core.grant.reconcile import NodeRecords, PodBook, to_tell
+from purser.core.grant.reconcile import NodeRecords, PodBook, disputes_to_publish
 from purser.core.model import Device
 from purser.kube.backoff import Backoff, exponential
 from purser.kube.clock import Clock, SystemClock
@@ -183,7 +183,9 @@ class DisputeWatch:
         listing = await self._kubelet.list()
         books = self.books(listing)
         self._forget_settled()
-        disputes = to_tell(books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing))
+        disputes = disputes_to_publish(
+            books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing)
+        )
         self._reported_uids = frozenset(each.uid for each in disputes.held) | self._refusals.keys()
         if self.told.set(disputes) and not disputes.is_empty:
             log.warning(
@@ -264,7 +266,11 @@ class DisputeWatch:
             self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
             self._look.set()
         vanished = f"{pod.metadata.namespace}/{pod.metadata.name}" in self._vanished
-        if vanished or pod.metadata.uid in self._reported_uids or (has_started(pod) and self._pods.is_odd(pod)):
+        if (
+            vanished
+            or pod.metadata.uid in self._reported_uids
+            or (has_started(pod) and self._pods.lacks_valid_grant(pod))
+        ):
             self._look.set()
 
     def _forget_settled(self) -> None:

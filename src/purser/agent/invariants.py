@@ -20,10 +20,10 @@ CHECK_PERIOD_S = 60.0
 
 def book_violations(book: Book, listing: Iterable[ListedPod]) -> tuple[InvariantViolation, ...]:
     """Everything that does not hold now."""
-    return (*book.inconsistencies(), *_of_pods(book), *_of_ids(book), *_of_listing(book, listing))
+    return (*book.inconsistencies(), *_pod_violations(book), *_id_violations(book), *_listing_violations(book, listing))
 
 
-def _of_pods(book: Book) -> Iterator[InvariantViolation]:
+def _pod_violations(book: Book) -> Iterator[InvariantViolation]:
     kept = {uid: pod.grant for uid, pod in book.pods.items()}
     counted = {grant.pod_uid: grant for grant in book.grants()}
     for uid in sorted(kept.keys() | counted.keys()):
@@ -31,7 +31,7 @@ def _of_pods(book: Book) -> Iterator[InvariantViolation]:
             yield InvariantViolation(BookInvariant.BOOK_GRANTS, uid, str(counted.get(uid)), str(kept.get(uid)))
 
 
-def _of_ids(book: Book) -> Iterator[InvariantViolation]:
+def _id_violations(book: Book) -> Iterator[InvariantViolation]:
     holders: dict[str, set[str]] = defaultdict(set)
     for uid, pod in book.pods.items():
         for given in pod.containers.values():
@@ -42,7 +42,7 @@ def _of_ids(book: Book) -> Iterator[InvariantViolation]:
             yield InvariantViolation(BookInvariant.IDS_GIVEN_ONCE, each, f"held by {sorted(uids)}", "held by one pod")
 
 
-def _of_listing(book: Book, listing: Iterable[ListedPod]) -> Iterator[InvariantViolation]:
+def _listing_violations(book: Book, listing: Iterable[ListedPod]) -> Iterator[InvariantViolation]:
     by_key = defaultdict(list)
     for pod in book.pods.values():
         by_key[pod.grant.key].append(pod)

@@ -11,7 +11,7 @@ from purser.agent.mps.capability import max_clients, mps_obstacle
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
-from purser.core.device.ids import id_order, told_numa_nodes
+from purser.core.device.ids import id_order, reported_numa_nodes
 from purser.core.dialects.managed import is_managed
 from purser.core.health.machine import GpuHealth
 from purser.core.mig import MIG_KINDS, MigPlacement
@@ -217,7 +217,7 @@ def advertise(inventory: NodeInventory, held: Mapping[str, str]) -> tuple[Advert
     ``held`` is the resource of each id that a pod holds: the node may list its device under another by now.
     """
     listed = [
-        Advertised(device_id, device.healthy, told_numa_nodes(device), resource)
+        Advertised(device_id, device.healthy, reported_numa_nodes(device), resource)
         for device in inventory.devices
         for resource, ids in ids_by_resource(device).items()
         for device_id in ids

@@ -51,22 +51,22 @@ class MpsEvents(MpsHooks):
     def lost(self, uuid: str, why: str) -> None:
         """See `MpsHooks.lost`."""
         self._metrics.mps_daemons_lost.inc()
-        self._tell_clients(uuid, f"The MPS daemon of {self._name(uuid)} failed ({why})")
+        self._warn_clients(uuid, f"The MPS daemon of {self._name(uuid)} failed ({why})")
 
     def server_lost(self, uuid: str, server: int) -> None:
         """See `MpsHooks.server_lost`."""
         self._metrics.mps_servers_lost.inc()
-        self._tell_clients(uuid, f"The MPS server of {self._name(uuid)} exited (process {server})")
+        self._warn_clients(uuid, f"The MPS server of {self._name(uuid)} exited (process {server})")
 
     def server_in_fault(self, uuid: str, server: int) -> None:
         """See `MpsHooks.server_in_fault`."""
         self._metrics.mps_servers_lost.inc()
         name = self._name(uuid)
-        self._tell_clients(
+        self._warn_clients(
             uuid, f"The MPS server of {name} has a fatal fault (process {server}) and accepts no new clients"
         )
 
-    def _tell_clients(self, uuid: str, what: str) -> None:
+    def _warn_clients(self, uuid: str, what: str) -> None:
         """Every client in the ledger has lost its GPU, whether or not it was using it at the time."""
         message = f"{what}. CUDA programs that used it fail: restart them"
         for booked in self._book.pods.values():

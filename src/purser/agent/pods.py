@@ -124,7 +124,7 @@ class NodePods:
         problems = {key: problem for key, problem in problems.items() if key not in kept}
         return LivePods(grants, problems, frozenset(live.keys() - grants.keys()), kept)
 
-    def is_odd(self, pod: Pod) -> bool:
+    def lacks_valid_grant(self, pod: Pod) -> bool:
         """Whether a pod on this node asks for devices or brings a grant, and none of its annotations counts."""
         return self._is_live(pod) and isinstance(self._grant_of(pod), str)
 
@@ -228,8 +228,8 @@ class NodePods:
             return None
         if grant is None:
             annotations = pod.metadata.annotations
-            is_hamis = self._knows_hami and annotations.get(hami.VGPU_NODE) == self._node
-            waits = is_hamis and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
+            is_by_hami = self._knows_hami and annotations.get(hami.VGPU_NODE) == self._node
+            waits = is_by_hami and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
             return UNADOPTED if waits or annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED else UNGRANTED
         granted = {part.container: len(part.shares) for part in grant.containers}
         if granted != asked:

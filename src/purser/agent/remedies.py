@@ -188,7 +188,7 @@ class RemedyWorker:
         kind = "Normal" if change.reason is AgentReason.GPU_NODE_RELEASED else "Warning"
         condition = self._monitor.condition.value
         because = f": {condition.message}" if condition is not None and kind == "Warning" else ""
-        self._tell(change.reason, f"{change.words}{because}", kind)
+        self._emit_event(change.reason, f"{change.words}{because}", kind)
 
     async def _reset_unused(self, due: Mapping[str, GpuHealth]) -> None:
         held = await self._held()
@@ -226,15 +226,15 @@ class RemedyWorker:
             log.warning("A GPU could not be reset", uuid=uuid, error=str(error))
             if self._reported.get(uuid) != str(error):
                 self._reported[uuid] = str(error)
-                self._tell(AgentReason.GPU_RESET_FAILED, f"{gpu.label} could not be reset: {error}", "Warning")
+                self._emit_event(AgentReason.GPU_RESET_FAILED, f"{gpu.label} could not be reset: {error}", "Warning")
             return
         self._reported.pop(uuid, None)
-        self._tell(AgentReason.GPU_RESET, f"{gpu.label} was reset", "Normal")
+        self._emit_event(AgentReason.GPU_RESET, f"{gpu.label} was reset", "Normal")
 
     def _by_nvidia_smi(self, gpu: Gpu) -> None:
         settings = self._settings
         place = read_place(settings.driver_root_file) or find_place(settings.driver_roots, settings.host_root)
         reset_gpu(settings.host_root, place, gpu.pci_bus_id or gpu.uuid or "")
 
-    def _tell(self, reason: AgentReason, message: str, kind: str) -> None:
+    def _emit_event(self, reason: AgentReason, message: str, kind: str) -> None:
         self._recorder.event(node_ref(self._settings.node_name), reason, message, type=kind)

@@ -67,7 +67,7 @@ class NoGrantFits(AllocationRefused):
     def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
         found = f"kubelet asks for {ask}, which does not match the grant"
         keys = _keys(turns)
-        super().__init__(RefusalReason.MISMATCH, _of_turns(found, turns, _MISMATCH_REMEDY), keys, in_the_way=keys)
+        super().__init__(RefusalReason.MISMATCH, _describe_turns(found, turns, _MISMATCH_REMEDY), keys, in_the_way=keys)
         self.turns = turns
         """All that wait."""
         self.listing = listing
@@ -222,15 +222,15 @@ class Resolver:
 
 def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     found = f"kubelet asks for {ask}, but several containers with different grants are waiting for those devices"
-    message = _of_turns(found, turns, "Delete whichever of these pods kubelet has rejected")
+    message = _describe_turns(found, turns, "Delete whichever of these pods kubelet has rejected")
     return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns), in_the_way=_keys(turns))
 
 
-def _of_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> str:
-    return f"{found}: {_told(_keys(turns), map(str, turns))}. {remedy}"
+def _describe_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> str:
+    return f"{found}: {_message_about(_keys(turns), map(str, turns))}. {remedy}"
 
 
-def _told(keys: Sequence[str], words: Iterable[str]) -> str:
+def _message_about(keys: Sequence[str], words: Iterable[str]) -> str:
     """What is said of these pods to whichever of them kubelet asks for. Where they are of several namespaces none is
     named: the owner of one would read of the others."""
     return "; ".join(words) if _are_of_one(keys) else _several(keys)
@@ -269,8 +269,8 @@ def _missed_webhook(pod: Pod) -> bool:
     the next one elsewhere.
     """
     is_refused = pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED
-    is_pursers = pod.spec.scheduler_name in DEFAULT_SCHEDULERS
-    return is_pursers and not is_refused and not ignoring_label(pod.metadata.labels)
+    is_by_purser = pod.spec.scheduler_name in DEFAULT_SCHEDULERS
+    return is_by_purser and not is_refused and not ignoring_label(pod.metadata.labels)
 
 
 def _awaits_devices(listed: ListedPod, pod: Pod | None) -> bool:
@@ -289,7 +289,7 @@ def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view:
 
 
 def _is_gone(ask: Ask, gone: tuple[str, ...]) -> AllocationRefused:
-    message = f"kubelet asks for {ask} for a pod that no longer exists on the API server: {_told(gone, gone)}"
+    message = f"kubelet asks for {ask} for a pod that no longer exists on the API server: {_message_about(gone, gone)}"
     return AllocationRefused(RefusalReason.GONE, message, in_the_way=gone)
 
 

@@ -14,7 +14,7 @@ SYSFS_ROOT = Path("/sys")
 NVIDIA_VENDOR = "0x10de"
 """In the attribute ``vendor`` of NVIDIA's devices."""
 
-_MOST_BRIDGES = 8
+_MAX_BRIDGES = 8
 """Above a device: of deeper ones only those next to the root port."""
 
 _BUS_ID = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
@@ -58,7 +58,7 @@ def pcie_switches(link: Path) -> PcieSwitches:
     above: list[str] = []
     for part in parts:
         above = [*above, part] if _BUS_ID.fullmatch(part) else []  # some root complexes are below a device
-    return tuple(above[:-1][:_MOST_BRIDGES])
+    return tuple(above[:-1][:_MAX_BRIDGES])
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -28,7 +28,7 @@ from purser.backtest.history import (
 )
 from purser.backtest.nodes import counted_node
 from purser.backtest.objects import Dump, TimestampedEvent, TimestampedPod
-from purser.backtest.obstacles import GATED, is_gated, tell_obstacles
+from purser.backtest.obstacles import GATED, is_gated, note_obstacles
 from purser.core.decoding import UnreadableError
 from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
@@ -115,7 +115,7 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
         if (pod := _pod(each, dump.lists_pods, begin_s, omissions)) is not None
     }
     there = {uid for uid, pod in pods.items() if pod.ended_s > begin_s and pod.created_s < end_s}
-    tell_obstacles((pod for pod in dump.pods if pod.metadata.uid in there), omissions)
+    note_obstacles((pod for pod in dump.pods if pod.metadata.uid in there), omissions)
     nodes = [
         HistoryNode(facts, _or(parsed(node.metadata.creation_timestamp), -math.inf), gone_s.get(facts.name, math.inf))
         for node in dump.nodes

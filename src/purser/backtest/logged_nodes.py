@@ -48,7 +48,7 @@ class LoggedNodes:
         gone, self._unnamed = tuple(sorted(self._unnamed)), set()
         return gone
 
-    def come(self, name: str, inventory: NodeInventory, at_s: float, since_s: float) -> None:
+    def add(self, name: str, inventory: NodeInventory, at_s: float, since_s: float) -> None:
         """A node is there, or has other devices; ``since_s``: since when it is, if nothing was heard of it before.
         Raises ValueError for one that cannot be."""
         for problem in beyond_limits(inventory):
@@ -60,7 +60,7 @@ class LoggedNodes:
             node.away.append((node.until_s, at_s))
         node.until_s = math.inf
 
-    def go(self, name: str, at_s: float) -> None:
+    def remove(self, name: str, at_s: float) -> None:
         """It is there no more."""
         if name in self._nodes:
             self._nodes[name].until_s = min(self._nodes[name].until_s, at_s)

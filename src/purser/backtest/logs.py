@@ -132,12 +132,12 @@ class _LogReader:
             case NodeSeen():
                 self._names.append(record.name)
             case InventoryTaken():
-                self._come(self._node(record.node), record.inventory)
+                self._add_node(self._node(record.node), record.inventory)
             case FreeResourcesTaken():
                 name = self._node(record.node)
                 self._nodes.take_free(name, record.free, self._held.get(name, {}).values())
             case NodeGone():
-                self._lose(self._node(record.node))
+                self._remove_node(self._node(record.node))
             case RequestSeen():
                 self._requests.append(record.request)
             case GrantTaken():
@@ -186,15 +186,15 @@ class _LogReader:
             self._end(uid)
         self._before = None
         for name in self._nodes.end_state():
-            self._lose(name)
+            self._remove_node(name)
 
-    def _come(self, name: str, inventory: NodeInventory) -> None:
+    def _add_node(self, name: str, inventory: NodeInventory) -> None:
         is_first = self._before is not None and self._now_s == self._begin_s
-        self._nodes.come(name, inventory, self._now_s, -math.inf if is_first else self._now_s)
+        self._nodes.add(name, inventory, self._now_s, -math.inf if is_first else self._now_s)
 
-    def _lose(self, name: str) -> None:
+    def _remove_node(self, name: str) -> None:
         """Its pods have ended, unless it comes again with them."""
-        self._nodes.go(name, self._now_s)
+        self._nodes.remove(name, self._now_s)
         for uid in self._held.pop(name, {}):
             self._end(uid)
 

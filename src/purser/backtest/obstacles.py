@@ -23,7 +23,7 @@ def is_gated(pod: Pod) -> bool:
     return bool(pod.spec.scheduling_gates) and not pod.spec.node_name
 
 
-def tell_obstacles(pods: Iterable[TimestampedPod], omissions: Omissions) -> None:
+def note_obstacles(pods: Iterable[TimestampedPod], omissions: Omissions) -> None:
     """Count the pods of which a replay does not know something. ``pods``: those that are replayed."""
     listed = list(pods)
     schedulers = Counter(map(_scheduler, listed))

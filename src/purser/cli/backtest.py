@@ -105,10 +105,10 @@ def backtest(
         with _Progress() as progress:
             if prometheus is not None:
                 seconds, token = seconds_of(since), token_of(token_file)
-                history = _of_metrics(prometheus, seconds, token, selector, progress.show)
+                history = _history_of_metrics(prometheus, seconds, token, selector, progress.show)
             else:
                 progress.show("reading the files")
-                history = _of_files(dumps or [], logs or [])
+                history = _history_of_files(dumps or [], logs or [])
             reconstruction = Reconstruction(history)
             in_force = true_policy or history.policy or "purser"
             policies = list(dict.fromkeys(policy or [in_force]))
@@ -124,7 +124,7 @@ def backtest(
         write_text(report, html.report(reconstruction.workload, runs))
 
 
-def _of_files(dumps: list[Path], logs: list[Path]) -> "History":
+def _history_of_files(dumps: list[Path], logs: list[Path]) -> "History":
     from purser.backtest.dump import HistoryError, read_dumps
     from purser.backtest.events import history_of_dump
     from purser.backtest.history import NothingToReplay, Omissions
@@ -141,11 +141,13 @@ def _of_files(dumps: list[Path], logs: list[Path]) -> "History":
     except HistoryError as error:
         fail(str(error), MISUSED)
     except NothingToReplay as error:
-        _tell(omissions)
+        _print_omissions(omissions)
         fail(f"{name}: {error}", MISUSED)
 
 
-def _of_metrics(url: str, seconds: float, token: str, selector: str, tick: "Callable[[str], None]") -> "History":
+def _history_of_metrics(
+    url: str, seconds: float, token: str, selector: str, tick: "Callable[[str], None]"
+) -> "History":
     import asyncio
     import time
 
@@ -167,11 +169,11 @@ def _of_metrics(url: str, seconds: float, token: str, selector: str, tick: "Call
     except TooMuchToReplay as error:
         fail(f"{url}: {error}", MISUSED)
     except NothingToReplay as error:
-        _tell(omissions)
+        _print_omissions(omissions)
         fail(f"{url}: {error}. Check that Prometheus scrapes kube-state-metrics", MISUSED)
 
 
-def _tell(omissions: "Omissions") -> None:
+def _print_omissions(omissions: "Omissions") -> None:
     for each in omissions.found:
         print(f"purser: {each.count} {each.what}, for example {each.example}", file=sys.stderr)
 

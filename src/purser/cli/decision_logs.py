@@ -20,7 +20,7 @@ def log_files(path: Path) -> "list[LogFile]":
 
     try:
         if path.is_dir():
-            paths = _of_folder(path, "--from")[::-1]
+            paths = _files_in_folder(path, "--from")[::-1]
         elif path.is_file():
             with path.open("rb") as file:
                 paths = [path] if file.read(len(MAGIC)) == MAGIC else []
@@ -36,13 +36,13 @@ def in_folders(paths: Iterable[Path], option: str) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         try:
-            found += _of_folder(path, option) if path.is_dir() else [path]
+            found += _files_in_folder(path, option) if path.is_dir() else [path]
         except OSError as error:
             fail(f"{option} {path}: {error}", MISUSED)
     return found
 
 
-def _of_folder(path: Path, option: str) -> list[Path]:
+def _files_in_folder(path: Path, option: str) -> list[Path]:
     found = sorted(path.glob(_PATTERN))
     if not found:
         fail(f"{option} {path}: the folder does not contain decision logs ({_PATTERN})", MISUSED)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from purser.lab.driver.mig import MigState
     from purser.lab.driver.state import GpuState
 
-MOST = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 """Of any number: more than is measured of a GPU, and within what the driver's C library holds."""
 
 _help = partial(help_of, "purser lab gpu")
@@ -128,7 +128,7 @@ def xid(
     node: NodeName,
     gpu: GpuName,
     number: Annotated[
-        int, typer.Argument(metavar="XID", min=1, max=MOST, help="Xid number, such as 79 (fell off the bus).")
+        int, typer.Argument(metavar="XID", min=1, max=MAX_NUMBER, help="Xid number, such as 79 (fell off the bus).")
     ],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -199,7 +199,9 @@ def fail_call(
     node: NodeName,
     gpu: GpuName,
     call: Annotated[str, typer.Argument(metavar="CALL", help="Name of the NVML call, or * for every call on the GPU.")],
-    code: Annotated[int, typer.Argument(metavar="CODE", min=1, max=MOST, help="NVML return code, such as 4 or 999.")],
+    code: Annotated[
+        int, typer.Argument(metavar="CODE", min=1, max=MAX_NUMBER, help="NVML return code, such as 4 or 999.")
+    ],
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have it fail."""
@@ -235,8 +237,8 @@ def answer(
 def ecc(
     node: NodeName,
     gpu: GpuName,
-    corrected: Annotated[int, typer.Option(min=0, max=MOST, help="Number of corrected errors to add.")] = 0,
-    uncorrected: Annotated[int, typer.Option(min=0, max=MOST, help="Number of uncorrected errors to add.")] = 0,
+    corrected: Annotated[int, typer.Option(min=0, max=MAX_NUMBER, help="Number of corrected errors to add.")] = 0,
+    uncorrected: Annotated[int, typer.Option(min=0, max=MAX_NUMBER, help="Number of uncorrected errors to add.")] = 0,
     at: Annotated[
         str,
         typer.Option(help="Location of the errors: l1, l2, dram, register-file, texture, texture-shm, cbu or sram."),
@@ -273,10 +275,10 @@ def remap(
     node: NodeName,
     gpu: GpuName,
     correctable: Annotated[
-        int, typer.Option(min=0, max=MOST, help="Number of rows to remap for correctable errors.")
+        int, typer.Option(min=0, max=MAX_NUMBER, help="Number of rows to remap for correctable errors.")
     ] = 0,
     uncorrectable: Annotated[
-        int, typer.Option(min=0, max=MOST, help="Number of rows to remap for uncorrectable errors.")
+        int, typer.Option(min=0, max=MAX_NUMBER, help="Number of rows to remap for uncorrectable errors.")
     ] = 0,
     pending: Annotated[bool | None, typer.Option(help="Whether a row remapping is pending until a reset.")] = None,
     failed: Annotated[
@@ -352,12 +354,12 @@ def retire(
 def nvlink(
     node: NodeName,
     gpu: GpuName,
-    link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MOST, help="Number of the NVLink.")],
+    link: Annotated[int, typer.Argument(metavar="LINK", min=0, max=MAX_NUMBER, help="Number of the NVLink.")],
     up: Annotated[bool | None, typer.Option("--up/--down", help="Whether the link is active.")] = None,
     error: Annotated[
         str | None, typer.Option(help="Error counter to increment: replay, recovery, crc-flit, crc-data or ecc-data.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=MOST, help="Number of errors to add.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=MAX_NUMBER, help="Number of errors to add.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Change it."""
@@ -388,7 +390,7 @@ def fabric(
     cluster: Annotated[
         str | None, typer.Option(metavar="UUID", help="UUID of the NVLink domain. Default: none.")
     ] = None,
-    clique: Annotated[int, typer.Option(min=0, max=MOST, help="Clique ID in the NVLink domain.")] = 0,
+    clique: Annotated[int, typer.Option(min=0, max=MAX_NUMBER, help="Clique ID in the NVLink domain.")] = 0,
     state: Annotated[
         str, typer.Option(metavar="STATE", help="Without --cluster: state of the fabric manager registration.")
     ] = "not-started",
@@ -417,7 +419,7 @@ def fabric(
 def pcie(
     node: NodeName,
     gpu: GpuName,
-    replays: Annotated[int, typer.Option(min=1, max=MOST, help="Number of replays to add.")] = 1,
+    replays: Annotated[int, typer.Option(min=1, max=MAX_NUMBER, help="Number of replays to add.")] = 1,
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Count them."""
@@ -470,18 +472,24 @@ def load(
     encoder: Annotated[int | None, typer.Option(min=0, max=100, help="Encoder utilization in percent.")] = None,
     decoder: Annotated[int | None, typer.Option(min=0, max=100, help="Decoder utilization in percent.")] = None,
     tensor: Annotated[int | None, typer.Option(min=0, max=100, help="Tensor core utilization in percent.")] = None,
-    celsius: Annotated[int | None, typer.Option(min=0, max=MOST, help="GPU temperature in degrees Celsius.")] = None,
-    memory_celsius: Annotated[
-        int | None, typer.Option(min=0, max=MOST, help="Memory temperature in degrees Celsius.")
+    celsius: Annotated[
+        int | None, typer.Option(min=0, max=MAX_NUMBER, help="GPU temperature in degrees Celsius.")
     ] = None,
-    watts: Annotated[int | None, typer.Option(min=0, max=MOST, help="Power draw in watts.")] = None,
-    pcie_tx: Annotated[int | None, typer.Option(min=0, max=MOST, help="Sent over PCIe, in KiB per second.")] = None,
-    pcie_rx: Annotated[int | None, typer.Option(min=0, max=MOST, help="Received over PCIe, in KiB per second.")] = None,
+    memory_celsius: Annotated[
+        int | None, typer.Option(min=0, max=MAX_NUMBER, help="Memory temperature in degrees Celsius.")
+    ] = None,
+    watts: Annotated[int | None, typer.Option(min=0, max=MAX_NUMBER, help="Power draw in watts.")] = None,
+    pcie_tx: Annotated[
+        int | None, typer.Option(min=0, max=MAX_NUMBER, help="Sent over PCIe, in KiB per second.")
+    ] = None,
+    pcie_rx: Annotated[
+        int | None, typer.Option(min=0, max=MAX_NUMBER, help="Received over PCIe, in KiB per second.")
+    ] = None,
     nvlink_tx: Annotated[
-        int | None, typer.Option(min=0, max=MOST, help="Sent over all NVLinks, in KiB per second.")
+        int | None, typer.Option(min=0, max=MAX_NUMBER, help="Sent over all NVLinks, in KiB per second.")
     ] = None,
     nvlink_rx: Annotated[
-        int | None, typer.Option(min=0, max=MOST, help="Received over all NVLinks, in KiB per second.")
+        int | None, typer.Option(min=0, max=MAX_NUMBER, help="Received over all NVLinks, in KiB per second.")
     ] = None,
     kubeconfig: LabKubeconfig = None,
 ) -> None:

@@ -138,7 +138,7 @@ def simulate(
         tasks = _logged(tasks, decision_log)
     runs = _run(read, tasks, jobs)
     _print(read, runs, output)
-    _tell_left_out(orders)
+    _print_left_out(orders)
     if report is not None:
         write_text(report, html.report(read, runs))
 
@@ -319,7 +319,7 @@ def _print(read: "Workload", runs: "list[AnyRun]", output: Form) -> None:
         print_table(document(read, runs), OutputFormat(output.value))
 
 
-def _tell_left_out(orders: "list[Order]") -> None:
+def _print_left_out(orders: "list[Order]") -> None:
     for order in orders:
         if order.left_out:
             print(

@@ -181,13 +181,13 @@ def _asked(path: Path, name: str) -> "ManifestPod":
         fail(f"-f {error}", MISUSED)
     chosen = [each for each in found if not name or each.name == name]
     if len(chosen) != 1:
-        there = ", ".join(f"{each.kind} {each.name}" for each in found[:_MOST_NAMED])
+        there = ", ".join(f"{each.kind} {each.name}" for each in found[:_MAX_NAMED])
         which = f"no object named {name}" if not chosen else "several objects with pods"
         fail(f"-f {path} has {which}: POD must be the name of one of {there}", MISUSED)
     return chosen[0]
 
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 """Objects of a manifest in a message."""
 
 
@@ -241,7 +241,7 @@ def _print(found: "Explanation", output: OutputFormat) -> None:
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins(found), DocumentFormat(output.value))
         return
-    _tell(found.notes)
+    _print_notes(found.notes)
     for line in explanation_lines(found, output):
         print(line)
 
@@ -252,14 +252,14 @@ def _print_workload(found: "WorkloadExplanation", output: OutputFormat) -> None:
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins(found), DocumentFormat(output.value))
         return
-    _tell(found.notes)
+    _print_notes(found.notes)
     for line in workload_lines(found):
         print(_line(line))
     for line in () if found.pod is None else explanation_lines(found.pod, output):
         print(line)
 
 
-def _tell(notes: "Iterable[str]") -> None:
+def _print_notes(notes: "Iterable[str]") -> None:
     for note in notes:
         print(f"purser: {_line(note)}", file=sys.stderr)
 

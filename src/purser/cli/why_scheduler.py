@@ -26,7 +26,7 @@ def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFo
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins((waiting or held)[0]), DocumentFormat(output.value))
         return
-    for line in _of_waiting(waiting[0], output) if waiting else _of_grant(held[0]):
+    for line in _waiting_lines(waiting[0], output) if waiting else _grant_lines(held[0]):
         print(line)
 
 
@@ -35,7 +35,7 @@ def _unknown(state: "ClusterState", namespace: str, name: str) -> NoReturn:
     fail(f"the scheduler does not know pod {namespace}/{name}: none of {known} pods that wait for or hold GPUs matches")
 
 
-def _of_waiting(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
+def _waiting_lines(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
     yield _line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'the reason is unknown'}")
     if pod.reasons:
         yield ""
@@ -44,7 +44,7 @@ def _of_waiting(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
     yield "To see what would make the pod fit, run purser why with a kubeconfig."
 
 
-def _of_grant(grant: "StateGrant") -> Iterator[str]:
+def _grant_lines(grant: "StateGrant") -> Iterator[str]:
     yield _line(f"{grant.namespace}/{grant.pod} is on node {grant.node} ({grant.state})")
     for container in grant.containers:
         for share in container.shares:

@@ -54,12 +54,12 @@ def workload_lines(found: "WorkloadExplanation") -> Iterator[str]:
             f"{found.namespace}"
         )
     if found.placed and not found.waiting:
-        yield f"On {', '.join(found.nodes[:_MOST_NAMED])}{_more(len(found.nodes) - _MOST_NAMED)}"
+        yield f"On {', '.join(found.nodes[:_MAX_NAMED])}{_more(len(found.nodes) - _MAX_NAMED)}"
     if found.pod is not None and found.waiting > 1:
         yield "The waiting pod that was created first:"
 
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 """Nodes in a line."""
 
 

@@ -133,7 +133,7 @@ class EventRecorder:
         """
         about = msgspec.structs.replace(about, resource_version="")  # the same object, in whatever version
         event = _Event(about, type, reason, message[:_MAX_MESSAGE], tuple(annotations.items()))
-        if not self._may_speak_of(about, reason):
+        if not self._is_within_rate(about, reason):
             self._drop(event, "too many events on this object for this reason")
             return
         is_warning = type == "Warning"
@@ -167,7 +167,7 @@ class EventRecorder:
         except TimeoutError:
             log.warning("Events were not posted before shutdown", count=self._queue.qsize())
 
-    def _may_speak_of(self, about: ObjectReference, reason: str) -> bool:
+    def _is_within_rate(self, about: ObjectReference, reason: str) -> bool:
         now, key = self._clock.monotonic(), (about, reason)
         bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now, _BURST, _REFILL_PER_S))
         return bucket.take(now)

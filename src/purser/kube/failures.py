@@ -94,22 +94,22 @@ class ObjectFailures:
         about = obj if isinstance(obj, ObjectReference) else ref_of(resource, obj)
         log.error("Handling an object failed", resource=resource.plural, object=key_of_ref(about), exc_info=error)
         what = brief(f"{type(error).__name__}: {error}")
-        self._tell(about, FailureReason.FAILED, f"Purser failed on this object and continues without it: {what}")
+        self._emit(about, FailureReason.FAILED, f"Purser failed on this object and continues without it: {what}")
 
     def unreadable(self, resource: Resource[Any], about: ObjectReference | None, problem: str) -> None:
         """An object does not fit its type and is left out; ``about``: what is known of it."""
         self._count.labels(resource.plural, "read").inc()
         log.error("An object cannot be read and is ignored", resource=resource.plural, error=problem)
         if about is not None and about.name:
-            self._tell(about, FailureReason.UNREADABLE, f"Purser ignores this object: {brief(problem)}")
+            self._emit(about, FailureReason.UNREADABLE, f"Purser ignores this object: {brief(problem)}")
 
     def malformed(
         self, resource: Resource[Any], obj: Any, problem: str, reason: FailureReason = FailureReason.UNREADABLE
     ) -> None:
         """Something that was written into the object makes no sense; the caller has logged it."""
-        self._tell(obj if isinstance(obj, ObjectReference) else ref_of(resource, obj), reason, problem)
+        self._emit(obj if isinstance(obj, ObjectReference) else ref_of(resource, obj), reason, problem)
 
-    def _tell(self, about: ObjectReference, reason: FailureReason, message: str) -> None:
+    def _emit(self, about: ObjectReference, reason: FailureReason, message: str) -> None:
         if self._events is None or not self._speaks():
             return
         about = node_ref(about.name) if about.kind == NODES.kind else replace(about, resource_version="")

@@ -142,10 +142,10 @@ class Informer(Generic[T]):
                     await self._advance()
                 except GoneError as error:
                     self._error, self._version = error, None
-                    await self._rest("The watched version has expired, listing again", error)
+                    await self._pause("The watched version has expired, listing again", error)
                 except KubeError as error:
                     self._error = error
-                    await self._rest("Watching failed", error)
+                    await self._pause("Watching failed", error)
                 except Exception as error:  # unexpected: the store may be incomplete, so it is listed again
                     self._version, pause = None, self._backoff.next()
                     self.failures.loop_failed(f"informer of {self.resource.plural}", error, pause)
@@ -193,7 +193,7 @@ class Informer(Generic[T]):
             raise ApiUnavailableError(f"the server closed the watch on {self.resource.plural} immediately")
         self._backoff.reset()
 
-    async def _rest(self, what: str, error: Exception) -> None:
+    async def _pause(self, what: str, error: Exception) -> None:
         delay = self._backoff.next()
         log.warning(what, resource=self.resource.plural, error=str(error), retry_in_s=round(delay, 2))
         await until(self._clock.sleep(delay), self._relist_wanted.wait())

@@ -20,7 +20,7 @@ MAX_WRITE_CONFLICTS = 5
 T = TypeVar("T")
 
 
-async def insist(attempt: Callable[[], Awaitable[T]], complaint: str, clock: Clock | None = None) -> T:
+async def retry_until_accepted(attempt: Callable[[], Awaitable[T]], complaint: str, clock: Clock | None = None) -> T:
     """Retry ``attempt`` until it raises no `KubeError`, and return its result. Each failure is logged as ``complaint``.
 
     Pauses grow (`purser.kube.backoff.Backoff`) up to `LONGEST_PAUSE_S` seconds.

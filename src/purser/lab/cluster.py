@@ -28,7 +28,7 @@ from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError
 from purser.kube.objects import Node
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, VALIDATING_WEBHOOKS
-from purser.kube.retrying import insist
+from purser.kube.retrying import retry_until_accepted
 from purser.kube.watching import Change
 from purser.lab import profile
 from purser.lab.apiserver import LogOptions
@@ -348,9 +348,9 @@ class Lab:
             decision_log=DecisionLogSettings(self.settings.decision_log_folder),
         )
         config = self._credentials(SCHEDULER_USER)
-        await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready, self._bring_webhooks)
+        await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready, self._install_webhooks)
 
-    async def _bring_webhooks(self, addresses: Addresses) -> None:
+    async def _install_webhooks(self, addresses: Addresses) -> None:
         """In place of the Helm chart, as soon as the API server is there."""
         target = _WEBHOOK.target_at(addresses.webhook)
 
@@ -358,7 +358,7 @@ class Lab:
             await self.client.apply(MUTATING_WEBHOOKS, mutating_configuration(_WEBHOOK, target), force=True)
             await self.client.apply(VALIDATING_WEBHOOKS, validating_configuration(_WEBHOOK, target), force=True)
 
-        await insist(apply, "Failed to write the webhook configurations, retrying")
+        await retry_until_accepted(apply, "Failed to write the webhook configurations, retrying")
 
     def _on_scheduler_ready(self, addresses: Addresses) -> None:
         self._scheduler_at = addresses

@@ -188,7 +188,7 @@ class EmulatedNode:
     def _process_of(self, pod: Raw) -> Component | None:
         operand = (pod["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
         if operand == Operand.DEVICE_PLUGIN and not is_agents(pod):
-            self._tell_missing_plugin()
+            self._log_missing_plugin()
             return None
         if operand == Operand.DEVICE_PLUGIN:
             self._agent_pod = pod
@@ -196,7 +196,7 @@ class EmulatedNode:
             self._mig_pod = pod
         return self._operands.get(operand) if self._settings.operator else None
 
-    def _tell_missing_plugin(self) -> None:
+    def _log_missing_plugin(self) -> None:
         """Once: it is asked when pods start and when they end."""
         if not self._told_missing_plugin:
             self._told_missing_plugin = True

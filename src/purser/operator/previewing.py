@@ -234,7 +234,7 @@ async def preview_uninstall(
         say(no_namespace(namespace))
     actions = reconcile(_emptied(snapshot)).actions
     await tell(actions, snapshot, say)
-    others = [*_policies(snapshot), *await _rest(client, namespace, definition)]
+    others = [*_policies(snapshot), *await _remaining(client, namespace, definition)]
     for line in others:
         say(line)
     for each in blocked_removals(_with_drivers_alone(snapshot)):
@@ -264,7 +264,7 @@ def _policies(snapshot: Snapshot) -> Iterator[str]:
         yield f"delete ClusterPolicy {name_of(each)}"
 
 
-async def _rest(client: Client, namespace: str, definition: bool) -> list[str]:
+async def _remaining(client: Client, namespace: str, definition: bool) -> list[str]:
     """What no round removes."""
     lines = [_stripped(node) for node in await nodes_to_strip(client, namespace)]
     if await _is_there(client, LEASES, LEASE, namespace):

@@ -156,7 +156,7 @@ class Rounds:
         except Exception:
             self._metrics.round_failed()
             raise
-        self._tell_of_failures(outcome)
+        self._report_failures(outcome)
         result = await perform(outcome.actions, self._writer, self._may_write)
         self._metrics.round_ended(snapshot, outcome, result, self._clock.monotonic() - started)
         self._emit(outcome)
@@ -164,7 +164,7 @@ class Rounds:
             self.queue.add_after(CLUSTER, max(self._apart_s, outcome.requeue_after_s))
         self._learn(result)
 
-    def _tell_of_failures(self, outcome: RoundOutcome) -> None:
+    def _report_failures(self, outcome: RoundOutcome) -> None:
         suspects_first = sorted(outcome.isolated, key=lambda each: each.error is not None)
         self._suspects = tuple(each.node.name for each in suspects_first)
         for each in outcome.isolated:

@@ -154,13 +154,13 @@ class _Uninstall:
         if not self._elector.is_leader and not await is_namespace(self._client, self._namespace):
             raise UninstallError(no_namespace(self._namespace))
         await self._delete_policies(snapshot)
-        self._tell(remaining(snapshot, actions, blocked_removals(snapshot)))
+        self._report_waiting(remaining(snapshot, actions, blocked_removals(snapshot)))
         if self._elector.is_leader and all(is_leaving(each) for each in snapshot.policies):
             result = await perform(actions, self._writer, lambda: self._elector.is_leader)
-            self._tell_refusals(result)
+            self._report_refusals(result)
         return False
 
-    def _tell(self, left: list[str]) -> None:
+    def _report_waiting(self, left: list[str]) -> None:
         """What is waited for; not what takes moments, and nothing twice in a row."""
         who = "this command cleans up" if self._elector.is_leader else "waiting for the running operator"
         self.what_is_left = f"{'; '.join(left)} ({who})"
@@ -169,12 +169,12 @@ class _Uninstall:
                 self._say(f"waiting for {line}")
             self._reported, self._say_next = left, _now() + UNINSTALL_MESSAGE_PERIOD_S
 
-    def _tell_refusals(self, result: Result) -> None:
+    def _report_refusals(self, result: Result) -> None:
         for failure in result.failures:
             if failure.permanent:
-                self._tell_refusal(subject(failure.action), failure.error)
+                self._report_refusal(subject(failure.action), failure.error)
 
-    def _tell_refusal(self, what: ObjectKey, why: str) -> None:
+    def _report_refusal(self, what: ObjectKey, why: str) -> None:
         line = f"refused: {what}: {why}"
         if line not in self._refused:
             self._refused.add(line)
@@ -196,7 +196,7 @@ class _Uninstall:
         except NotFoundError:
             log.debug("A node was already gone", node=node.metadata.name)
         except ApiError as error:
-            self._tell_refusal(ObjectKey.of_node(node.metadata.name), str(error))
+            self._report_refusal(ObjectKey.of_node(node.metadata.name), str(error))
 
     async def _delete_policies(self, snapshot: Snapshot) -> None:
         for policy in snapshot.policies:

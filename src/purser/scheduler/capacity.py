@@ -112,7 +112,7 @@ class CapacityMetrics:
             self._granted_gpus.labels(*held_by).set(count)
         for (model, cause), milli in idle_milli.items():
             self._idle.labels(model, cause).set(milli / WHOLE_MILLI)
-        for (namespace, policy), waiting in _of_fewer(pending, kept).items():
+        for (namespace, policy), waiting in _merge_namespaces(pending, kept).items():
             for reason, count in waiting.pods.items():
                 self._pending.labels(namespace, reason, policy).set(count)
             self._pending_gpus.labels(namespace, policy).set(waiting.gpus)
@@ -174,7 +174,9 @@ def _largest(granted: Counter[HeldBy], pending: Mapping[_Waiting, PendingTotals]
     return frozenset(name for each in (held, waiting) for name, _ in each.most_common(MAX_NAMESPACES // 2))
 
 
-def _of_fewer(pending: Mapping[_Waiting, PendingTotals], kept: Collection[str]) -> dict[_Waiting, PendingTotals]:
+def _merge_namespaces(
+    pending: Mapping[_Waiting, PendingTotals], kept: Collection[str]
+) -> dict[_Waiting, PendingTotals]:
     """As `fewer_namespaces`: the namespaces that are not kept are one."""
     found: dict[_Waiting, PendingTotals] = {}
     for (namespace, policy), each in pending.items():

@@ -17,7 +17,7 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from purser.kube.resources import SECRETS
-from purser.kube.retrying import MAX_WRITE_CONFLICTS, insist
+from purser.kube.retrying import MAX_WRITE_CONFLICTS, retry_until_accepted
 from purser.pki import KeyPair
 from purser.scheduler.certificates import Material, check, expires_at, is_valid_at, renewed
 
@@ -217,7 +217,7 @@ class CertificateKeeper:
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""
         while True:
-            await insist(self.refresh, "Failed to refresh the certificates", self._clock)
+            await retry_until_accepted(self.refresh, "Failed to refresh the certificates", self._clock)
             await self._rest()
 
     async def _rest(self) -> None:

@@ -20,7 +20,7 @@ from purser.scheduler.extender_api import (
 
 T = TypeVar("T")
 
-MOST_KEPT = 1024 * 1024
+MAX_KEPT = 1024 * 1024
 """Bytes of names that are kept for the next question: some 30 000 names."""
 
 
@@ -87,7 +87,7 @@ def _decode(reader: JsonReader[T], body: bytes) -> T:
 def _node_names(text: bytes) -> list[str] | None:
     if text == b"null":
         return None
-    if len(text) > MOST_KEPT:
+    if len(text) > MAX_KEPT:
         return _decode(_names, text)
     known = _known_names.get(text)
     return _known_names.put(text, _decode(_names, text)) if known is None else known

@@ -39,13 +39,13 @@ class HamiAmounts:
     async def run(self) -> None:
         """Follow the nodes until cancelled."""
         self._nodes.add_handler(self._put, lambda _, node: self._put(node))
-        await run_workers(self._queue, self._see_to)
+        await run_workers(self._queue, self._reconcile)
 
     def _put(self, node: Node) -> None:
         if self._changes(node):
             self._queue.add(node.metadata.name)
 
-    async def _see_to(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         node = self._nodes.store.get(name)
         changes = {} if node is None else self._changes(node)
         if not changes:

@@ -64,7 +64,7 @@ class HeldGpus:
         self._nodes.add_handler(self._put_node, lambda _, node: self._put_node(node), self._remove_node)
         self._pods.add_handler(self._put_pod, lambda _, pod: self._put_pod(pod), self._remove_pod)
         self._queue.add(_ALL)
-        await run_workers(self._queue, self._see_to, on_failure=self._failed)
+        await run_workers(self._queue, self._reconcile, on_failure=self._failed)
 
     def _failed(self, key: str, error: Exception) -> None:
         if pod := self._pods.store.get(key):
@@ -73,7 +73,9 @@ class HeldGpus:
     def _put_node(self, node: Node) -> None:
         name = node.metadata.name
         devices = self._cache.ledger.devices(name)
-        unhealthy = frozenset((device.uuid, device.unhealthy_reason) for device in devices.values() if _is_ill(device))
+        unhealthy = frozenset(
+            (device.uuid, device.unhealthy_reason) for device in devices.values() if _is_unhealthy(device)
+        )
         if unhealthy == self._unhealthy.get(name, frozenset()):
             return
         self._unhealthy[name] = unhealthy
@@ -91,7 +93,7 @@ class HeldGpus:
     def _remove_pod(self, pod: Pod) -> None:
         self._written.pop(pod.metadata.uid, None)
 
-    async def _see_to(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         if not self._is_active():
             self._queue.add_after(_ALL, INACTIVE_RECHECK_PERIOD_S)
             return
@@ -147,7 +149,7 @@ class HeldGpus:
 def message_for(held: Mapping[str, Device | None]) -> str | None:
     """What is wrong with these devices, by uuid; empty: nothing. None: nothing is known to be wrong, but some are gone
     or not served now."""
-    ill = sorted((d for d in held.values() if d and _is_ill(d)), key=lambda d: (d.index, d.uuid))
+    ill = sorted((d for d in held.values() if d and _is_unhealthy(d)), key=lambda d: (d.index, d.uuid))
     if ill:
         named = [f"GPU {each.index} ({each.uuid}): {brief(each.unhealthy_reason)}" for each in ill[:MAX_NAMED_GPUS]]
         more = f"; and {len(ill) - MAX_NAMED_GPUS} more" if len(ill) > MAX_NAMED_GPUS else ""
@@ -155,7 +157,7 @@ def message_for(held: Mapping[str, Device | None]) -> str | None:
     return "" if all(device and device.healthy for device in held.values()) else None
 
 
-def _is_ill(device: Device) -> bool:
+def _is_unhealthy(device: Device) -> bool:
     return not device.healthy and device.unhealthy_reason not in UNSERVED
 
 

@@ -112,7 +112,7 @@ class MissedPods:
     async def run(self) -> None:
         """See to them until cancelled; call it once the webhook answers."""
         self._pods.add_handler(self._put, lambda _, pod: self._put(pod), self._forget)
-        await run_workers(self._queue, self._see_to, on_failure=self._failed)
+        await run_workers(self._queue, self._reconcile, on_failure=self._failed)
 
     def _failed(self, key: str, error: Exception) -> None:
         pod = self._pods.store.get(key)
@@ -182,7 +182,7 @@ class MissedPods:
         namespace = self._namespaces.store.get(pod.metadata.namespace)
         return bool(ignoring_label(pod.metadata.labels) or (namespace and ignoring_label(namespace.metadata.labels)))
 
-    async def _see_to(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         pod = self._pods.store.get(key)
         if pod is None:
             return
@@ -197,15 +197,15 @@ class MissedPods:
             if wait_s := self._patience_left(pod):  # the scheduler that it names may place it
                 self._queue.add_after(key, wait_s)
             elif message := self._message(pod):
-                self._tell(pod, *message)
+                self._emit_event(pod, *message)
             return
         owner = controller_of(pod) if self._may_be_deleted(pod) else None
         if owner is None:
-            self._tell(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED)
+            self._emit_event(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED)
         elif wait_s := self._patience_left(pod):
             self._queue.add_after(key, wait_s)
         elif not await self._is_webhook_called(pod):
-            self._tell(pod, SchedulerReason.MISSED_WEBHOOK, _AWAY.format(f"{owner.kind} {owner.name}"))
+            self._emit_event(pod, SchedulerReason.MISSED_WEBHOOK, _AWAY.format(f"{owner.kind} {owner.name}"))
             self._queue.add_after(key, PROBE_PERIOD_S)
         elif wait_s := self._rest_left(pod, owner):
             self._queue.add_after(key, wait_s)
@@ -239,7 +239,7 @@ class MissedPods:
         except (NotFoundError, ConflictError):  # one that was bound meanwhile stays
             log.debug("The pod was already gone or changed", pod=key_of(pod))
 
-    def _tell(self, pod: Pod, reason: SchedulerReason, message: str) -> None:
+    def _emit_event(self, pod: Pod, reason: SchedulerReason, message: str) -> None:
         if self._reported.get(pod.metadata.uid) == message:
             return
         self._reported[pod.metadata.uid] = message

@@ -56,7 +56,7 @@ class QuotaUsage:
         """Follow pods and quotas until cancelled."""
         self._quotas.add_handler(self._put, lambda _, quota: self._put(quota), self._forget)
         self._pods.add_handler(self._changed, lambda _, pod: self._changed(pod), self._changed)
-        await run_workers(self._queue, self._see_to, on_failure=self._failed)
+        await run_workers(self._queue, self._reconcile, on_failure=self._failed)
 
     def _failed(self, key: str, error: Exception) -> None:
         if quota := self._quotas.store.get(key):
@@ -79,7 +79,7 @@ class QuotaUsage:
         for key in self._keys.get(pod.metadata.namespace, ()):
             self._queue.add_after(key, WRITE_PERIOD_S)
 
-    async def _see_to(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         quota = self._quotas.store.get(key)
         changes = {} if quota is None else self._changes(quota)
         if quota is None or not changes:

@@ -29,7 +29,7 @@ from purser.kube.objects import Namespace, Node, Pod
 from purser.kube.racing import until
 from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
 from purser.kube.resources import NAMESPACES, NODES, PODS
-from purser.kube.retrying import insist
+from purser.kube.retrying import retry_until_accepted
 from purser.scheduler.binding import DoubleGrants, HamiPods, ServedPods
 from purser.scheduler.cache import ClusterCache, Topologies
 from purser.scheduler.capacity import CapacityCounter
@@ -181,7 +181,9 @@ async def _serve(
 async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
-    keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "Failed to read the signing key")
+    keys = await retry_until_accepted(
+        lambda: load_or_create_keys(client, settings.namespace), "Failed to read the signing key"
+    )
     keys.report()
     cache = ClusterCache(
         keys,

@@ -200,7 +200,7 @@ class WebhookSettings:
         return replace(target, port=port) if isinstance(target, UrlTarget) and target.port == 0 else target
 
 
-def _either(words: Iterable[str]) -> str:
+def _any_of(words: Iterable[str]) -> str:
     *others, last = words
     return f"{', '.join(others)} or {last}"
 
@@ -210,7 +210,7 @@ _ALONE = [word for word in GpuPolicy if word in ARRAY_WORDS]
 
 POLICY_OPTIONS = {
     "node": Option(
-        f"Node policy for pods that do not name one: {_either(NodePolicy)}, or up to four with weights: "
+        f"Node policy for pods that do not name one: {_any_of(NodePolicy)}, or up to four with weights: "
         "fragmentation=3,spread=1.",
         name="node-policy",
         value="scheduler.nodePolicy",
@@ -219,7 +219,7 @@ POLICY_OPTIONS = {
     ),
     "gpu": Option(
         f"GPU policy for pods that do not name one: {', '.join(_CHAINED)} or a comma-separated chain of these; "
-        f"or {_either(_ALONE)}, alone or with mutex.",
+        f"or {_any_of(_ALONE)}, alone or with mutex.",
         name="gpu-policy",
         value="scheduler.gpuPolicy",
         read=gpu_policies,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from purser.simulator.problems import InputError, Problem, as_input_errors
 
-MOST_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 """Some three million pods. A file that unpacks to more is not a list of pods."""
 
 
@@ -14,8 +14,8 @@ def read_text(path: Path) -> str:
     """The whole text, without a byte order mark. Raises `InputError`."""
     with as_input_errors(path):
         data = _bytes(path)
-    if len(data) > MOST_BYTES:
-        raise InputError([Problem(str(path), 1, 1, f"is larger than {MOST_BYTES >> 20} MiB")])
+    if len(data) > MAX_BYTES:
+        raise InputError([Problem(str(path), 1, 1, f"is larger than {MAX_BYTES >> 20} MiB")])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -28,9 +28,9 @@ def _bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             file.seek(0)
-            return file.read(MOST_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     try:
         with gzip.open(path) as packed:
-            return packed.read(MOST_BYTES + 1)
+            return packed.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError([Problem(str(path), 1, 1, f"is damaged: {error}")]) from error

@@ -26,7 +26,7 @@ POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
 MAX_AMOUNT = 1 << 40
 """Of any amount: sums of a million of them still are 64-bit numbers."""
-MOST_GPUS = 128
+MAX_GPUS = 128
 """Of a node, or a pod."""
 
 _DELIMITERS = ",;\t"
@@ -75,7 +75,7 @@ def read_nodes(path: Path) -> tuple[FleetNodeFacts, ...]:
     for row in _rows(path, NODE_COLUMNS, problems):
         name = row.name("sn", names)
         cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
-        gpus = row.whole("gpu", MOST_GPUS)
+        gpus = row.whole("gpu", MAX_GPUS)
         model = row.text("model", required=gpus > 0)
         nodes.append(FleetNodeFacts(name, (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus, cpu, memory, PODS_PER_NODE))
     _refuse_empty(problems, nodes, "nodes")
@@ -98,7 +98,7 @@ def read_pods(path: Path) -> tuple[SimPod, ...]:
 def _shape(row: "_Row") -> PodShape:
     before = len(row.problems.found)
     cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
-    gpus = row.whole("num_gpu", MOST_GPUS)
+    gpus = row.whole("num_gpu", MAX_GPUS)
     milli = row.whole("gpu_milli", WHOLE_MILLI) if gpus or row.text("gpu_milli") else 0
     readable = len(row.problems.found) == before
     if readable and gpus and not milli:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from purser.core.model import WHOLE_MILLI
 
-MOST_PATTERNS = 20_000
+MAX_PATTERNS = 20_000
 """Of one kind of GPU. Beyond, sizes are rounded down, which leaves the bound a bound and makes it a looser one."""
 
 GRAINS = (1, 5, 10, 25, 50, 100, 200)
@@ -42,7 +42,7 @@ def _fullest(sizes: tuple[int, ...]) -> list[Pattern] | None:
         if at == len(order):
             if left < smallest:
                 found.append(_by_place(counts, order))
-            if len(found) > MOST_PATTERNS or steps > 50 * MOST_PATTERNS:
+            if len(found) > MAX_PATTERNS or steps > 50 * MAX_PATTERNS:
                 return None
             continue
         for count in range(left // sizes[order[at]] + 1):

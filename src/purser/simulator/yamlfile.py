@@ -33,7 +33,7 @@ from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape
 from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
 from purser.simulator.files import read_text
-from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS, any_number, whole_number
+from purser.simulator.openb import MAX_AMOUNT, MAX_GPUS, any_number, whole_number
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, mig_kinds
 
@@ -43,10 +43,10 @@ POD_FIELDS = ("name", "count", *_OF_PODS)
 
 NO_BOUNDS = "bounds are not supported for lists with GPUs that are partitioned on demand, or with other vendors' GPUs"
 
-MOST_OF_ALL = 2_000_000
+MAX_ENTRIES = 2_000_000
 """Nodes, and pods."""
 
-MOST_DEEP = 16
+MAX_NESTING = 16
 """Lists and mappings within one another; a workload has three."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -88,7 +88,7 @@ def _check_depth(path: Path, text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MOST_DEEP:
+        if depth > MAX_NESTING:
             line, column = (event.start_mark.line, event.start_mark.column) if event.start_mark else (0, 0)
             raise InputError([Problem(str(path), line + 1, column + 1, "is nested too deeply for a workload")])
 
@@ -197,9 +197,9 @@ def _each(
     names: set[str] = set()
     for item in node.value:
         entry = _Entry(item, fields, problems)
-        count = entry.whole("count", 1, 1, MOST_OF_ALL)
-        if len(found) + count > MOST_OF_ALL:
-            entry.wrong(item, f"creates more than {MOST_OF_ALL} {field}")
+        count = entry.whole("count", 1, 1, MAX_ENTRIES)
+        if len(found) + count > MAX_ENTRIES:
+            entry.wrong(item, f"creates more than {MAX_ENTRIES} {field}")
             return found
         made = make(entry, count)
         if taken := names.intersection(each.name for each in made):
@@ -211,7 +211,7 @@ def _each(
 
 def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model") or entry.text("family")
-    gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
+    gpus = entry.whole("gpus", 0, 0, MAX_GPUS)
     if gpus and not model:
         entry.wrong(entry.node, f"has {gpus} GPUs without a model: add model")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
@@ -274,7 +274,7 @@ def _instances(entry: _Entry, gpus: int, kinds: Sequence[str]) -> PodShape:
 
 
 def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
-    name, gpus = entry.name(), entry.whole("gpus", 0, 0, MOST_GPUS)
+    name, gpus = entry.name(), entry.whole("gpus", 0, 0, MAX_GPUS)
     milli = entry.whole("gpu_milli", WHOLE_MILLI, 1, WHOLE_MILLI) if gpus else 0
     if not gpus and "gpu_milli" in entry.values:
         entry.wrong(entry.values["gpu_milli"], "gpu_milli applies to each GPU: add gpus")

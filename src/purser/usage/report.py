@@ -14,7 +14,7 @@ from purser.usage.prometheus import Prometheus
 MAX_STEPS = 2000
 """Number of samples: more cost Prometheus more than they improve the result."""
 
-LEAST_STEP_S = 60
+MIN_STEP_S = 60
 
 _HOUR_S = 3600
 
@@ -82,7 +82,7 @@ async def read_usage(prometheus: Prometheus, window_s: float, end_s: float, sele
     ``selector``: label matchers of this cluster's series where the Prometheus has several clusters', as
     ``cluster="a"``. Raises `PrometheusError`.
     """
-    step_s = max(LEAST_STEP_S, math.ceil(window_s / MAX_STEPS / LEAST_STEP_S) * LEAST_STEP_S)
+    step_s = max(MIN_STEP_S, math.ceil(window_s / MAX_STEPS / MIN_STEP_S) * MIN_STEP_S)
     hours = step_s / _HOUR_S
 
     async def over_time(function: str, expression: str) -> dict[str, float]:

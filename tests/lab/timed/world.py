@@ -101,7 +101,7 @@ async def cluster(
                 config,
                 asyncio.Event(),
                 lambda at: port.set_result(at.extender),
-                lambda at: _bring_webhooks(admin, settings.webhook, at),
+                lambda at: _install_webhooks(admin, settings.webhook, at),
             )
         )
         pods, nodes, claims = (Informer(client, resource) for resource in (PODS.raw(), NODES.raw(), CLAIMS))
@@ -120,7 +120,7 @@ async def cluster(
         yield world
 
 
-async def _bring_webhooks(client: Client, webhook: WebhookSettings, addresses: Addresses) -> None:
+async def _install_webhooks(client: Client, webhook: WebhookSettings, addresses: Addresses) -> None:
     """In place of the Helm chart."""
     target = webhook.target_at(addresses.webhook)
     await client.apply(MUTATING_WEBHOOKS, mutating_configuration(webhook, target), force=True)

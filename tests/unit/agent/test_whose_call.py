@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, C, D, grant, grants_of, init, listed, part, sidecar, slot, slots
 
-from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, resolve, stranger_on
+from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, resolve, ungranted_holder
 from purser.agent.disputes import gpus_of_pod
 
 
@@ -235,5 +235,5 @@ def test_the_owner_of_ids_holds_exactly_these():
 
 def test_a_stranger_is_found_on_the_gpu_not_on_the_slot():
     strangers = {"ns/old": gpus_of_pod(listed("old", main=[slot(A, 3)]), None)}
-    assert stranger_on([B, A], strangers) == ("ns/old", A)
-    assert stranger_on([B], strangers) is None
+    assert ungranted_holder([B, A], strangers) == ("ns/old", A)
+    assert ungranted_holder([B], strangers) is None

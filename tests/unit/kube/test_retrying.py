@@ -2,7 +2,7 @@ import pytest
 from tests.unit.kube.servers import HastyClock
 
 from purser.kube import KubeError
-from purser.kube.retrying import LONGEST_PAUSE_S, insist
+from purser.kube.retrying import LONGEST_PAUSE_S, retry_until_accepted
 
 
 async def test_what_must_succeed_is_tried_until_it_does_after_longer_and_longer_pauses():
@@ -13,7 +13,7 @@ async def test_what_must_succeed_is_tried_until_it_does_after_longer_and_longer_
             raise answer
         return answer
 
-    assert await insist(attempt, "It cannot be had", clock) == "yes"
+    assert await retry_until_accepted(attempt, "It cannot be had", clock) == "yes"
     assert len(clock.slept) == 9
     assert clock.slept[0] < clock.slept[3]
     assert all(0 < pause <= LONGEST_PAUSE_S for pause in clock.slept)
@@ -24,4 +24,4 @@ async def test_what_is_no_answer_of_the_api_server_is_raised():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await insist(attempt, "It cannot be had", HastyClock())
+        await retry_until_accepted(attempt, "It cannot be had", HastyClock())

@@ -239,7 +239,7 @@ async def test_while_a_disk_hangs_no_state_is_made_for_files_that_cannot_begin(t
 
     async with server() as api, replica(api, log_folder=tmp_path) as world:
         await world.add_node("a")
-        with patch.object(files.os, "write", slow), patch.object(files, "MOST_WAITING", 3):
+        with patch.object(files.os, "write", slow), patch.object(files, "MAX_WAITING", 3):
             await world.filter(await world.add_pod("first"), "a")
             until(hangs.is_set)  # the thread has taken it, and takes nothing more
             for number in range(8):
@@ -258,7 +258,7 @@ async def test_while_a_disk_hangs_no_state_is_made_for_files_that_cannot_begin(t
 
 
 @pytest.mark.parametrize(
-    ("size", "most"), [((), files.MOST_WAITING), ((files.MOST_WAITING_BYTES // 4,), 4)], ids=["records", "memory"]
+    ("size", "most"), [((), files.MAX_WAITING), ((files.MAX_WAITING_BYTES // 4,), 4)], ids=["records", "memory"]
 )
 def test_nobody_waits_for_a_disk_that_hangs_and_what_waits_for_it_is_bounded(
     tmp_path: Path, size: tuple[int, ...], most: int

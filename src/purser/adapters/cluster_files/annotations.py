@@ -88,25 +88,25 @@ def replaced(annotations: Mapping[str, str], given: Pseudonyms, node: str = "") 
         match name:
             case str() if name == GRANT_ANNOTATION:
                 grant = _grant(annotations)
-                new = None if grant is None else msgspec.json.encode(_of_grant(grant, given)).decode()
+                new = None if grant is None else msgspec.json.encode(_replaced_grant(grant, given)).decode()
             case str() if name == DISPUTES_ANNOTATION:
                 disputes = read_disputes(text, node)
-                new = None if disputes is None else msgspec.json.encode(_of_disputes(disputes, given)).decode()
+                new = None if disputes is None else msgspec.json.encode(_replaced_disputes(disputes, given)).decode()
             case str() if name == KUBELET_ANNOTATION:
                 report = _report(annotations)
-                new = None if report is None else report_format.encode(_of_report(report, given))
+                new = None if report is None else report_format.encode(_replaced_report(report, given))
             case str() if name == INIT_RESOURCES_ANNOTATION:
-                new = _of_init_resources(text, given)
+                new = _replaced_init_resources(text, given)
             case kai.GPU_FRACTION_CONTAINER_NAME:
                 new = given.of(NameKind.CONTAINER, text)
             case _:
-                new = _of_text(name, text, given)
+                new = _replace_in_text(name, text, given)
         if new is not None:
             found[name] = new
     return found
 
 
-def _of_text(name: str, text: str, given: Pseudonyms) -> str:
+def _replace_in_text(name: str, text: str, given: Pseudonyms) -> str:
     """A record may be a node's name; an inventory has it in a field. Elsewhere the same word may be a model."""
     if name in _RECORDS and given.has(NameKind.NODE, text):
         return given.of(NameKind.NODE, text)
@@ -129,18 +129,18 @@ def _grant(annotations: Mapping[str, str]) -> Grant | None:
         return None
 
 
-def _of_grant(grant: Grant, given: Pseudonyms) -> Grant:
+def _replaced_grant(grant: Grant, given: Pseudonyms) -> Grant:
     return replace(
         grant,
         pod_uid=given.of(NameKind.UID, grant.pod_uid),
         namespace=given.of(NameKind.NAMESPACE, grant.namespace),
         pod=given.of(NameKind.POD, grant.pod),
         node=given.of(NameKind.NODE, grant.node),
-        containers=_of_parts(grant.containers, given),
+        containers=_replaced_parts(grant.containers, given),
     )
 
 
-def _of_parts(parts: Iterable[ContainerGrant], given: Pseudonyms) -> tuple[ContainerGrant, ...]:
+def _replaced_parts(parts: Iterable[ContainerGrant], given: Pseudonyms) -> tuple[ContainerGrant, ...]:
     return tuple(
         replace(
             part,
@@ -151,16 +151,19 @@ def _of_parts(parts: Iterable[ContainerGrant], given: Pseudonyms) -> tuple[Conta
     )
 
 
-def _of_disputes(found: NodeDisputes, given: Pseudonyms) -> NodeDisputes:
+def _replaced_disputes(found: NodeDisputes, given: Pseudonyms) -> NodeDisputes:
     return NodeDisputes(
         given.of(NameKind.NODE, found.node),
-        held=tuple(replace(_of_pod(each, given), containers=_of_parts(each.containers, given)) for each in found.held),
-        refused=tuple(replace(_of_pod(each, given), in_the_way=()) for each in found.refused),
+        held=tuple(
+            replace(_replaced_pod(each, given), containers=_replaced_parts(each.containers, given))
+            for each in found.held
+        ),
+        refused=tuple(replace(_replaced_pod(each, given), in_the_way=()) for each in found.refused),
         closed=tuple(map(given.in_text, found.closed)),
     )
 
 
-def _of_pod(found: Any, given: Pseudonyms) -> Any:
+def _replaced_pod(found: Any, given: Pseudonyms) -> Any:
     pod: HeldPod | RefusedPod = found
     return replace(
         pod,
@@ -178,35 +181,35 @@ def _report(annotations: Mapping[str, str]) -> KubeletReport | None:
         return None
 
 
-def _of_report(found: KubeletReport, given: Pseudonyms) -> KubeletReport:
+def _replaced_report(found: KubeletReport, given: Pseudonyms) -> KubeletReport:
     return replace(
         found,
-        resources={name: _of_resource(each, given) for name, each in found.resources.items()},
-        held=tuple(_of_holding(each, given) for each in found.held),
+        resources={name: _replaced_resource(each, given) for name, each in found.resources.items()},
+        held=tuple(_replaced_holding(each, given) for each in found.held),
     )
 
 
-def _of_resource(found: ResourceReport, given: Pseudonyms) -> ResourceReport:
-    return replace(found, groups=tuple(replace(each, ids=_of_ids(each.ids, given)) for each in found.groups))
+def _replaced_resource(found: ResourceReport, given: Pseudonyms) -> ResourceReport:
+    return replace(found, groups=tuple(replace(each, ids=_replaced_ids(each.ids, given)) for each in found.groups))
 
 
-def _of_holding(found: Holding, given: Pseudonyms) -> Holding:
+def _replaced_holding(found: Holding, given: Pseudonyms) -> Holding:
     return replace(
         found,
         uid=given.of(NameKind.UID, found.uid),
         container=given.of(NameKind.CONTAINER, found.container),
-        devices={name: _of_ids(each, given) for name, each in found.devices.items()},
+        devices={name: _replaced_ids(each, given) for name, each in found.devices.items()},
     )
 
 
-def _of_ids(ids: IdList, given: Pseudonyms) -> IdList:
+def _replaced_ids(ids: IdList, given: Pseudonyms) -> IdList:
     try:
         return compact([given.in_text(each) for each in expand(ids, MAX_REPORTED_DEVICES)])
     except ValueError:
         return ()
 
 
-def _of_init_resources(text: str, given: Pseudonyms) -> str | None:
+def _replaced_init_resources(text: str, given: Pseudonyms) -> str | None:
     try:
         found = _BY_CONTAINER.read(text)
     except UnreadableError:

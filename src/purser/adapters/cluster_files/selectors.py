@@ -21,14 +21,14 @@ _KNOWN_DOMAINS = (
 )
 """Whose labels and taints say nothing of who runs the cluster."""
 
-_SPEAKING_DOMAINS = ("nvidia.com", "purser.dev", "hami.io", "feature.node.kubernetes.io")
+_DESCRIPTIVE_DOMAINS = ("nvidia.com", "purser.dev", "hami.io", "feature.node.kubernetes.io")
 """Whose values are words, too: models, modes, profiles. Not Volcano's: on pods they are names of jobs and queues."""
 
 _ROLES = "node-role.kubernetes.io"
 """Whose keys people make up, but for these."""
 _KNOWN_ROLES = frozenset({"control-plane", "master", "worker", "etcd", "infra", "gpu"})
 
-_SPEAKING_KEYS = frozenset(
+_DESCRIPTIVE_KEYS = frozenset(
     {
         "kubernetes.io/os",
         "kubernetes.io/arch",
@@ -147,7 +147,7 @@ class SelectorNames:
         return self.replaced(found, given)
 
     def _is_kept_as_is(self, key: str) -> bool:
-        return key in self._kept or key in _SPEAKING_KEYS or _is_of(key, _SPEAKING_DOMAINS)
+        return key in self._kept or key in _DESCRIPTIVE_KEYS or _is_of(key, _DESCRIPTIVE_DOMAINS)
 
 
 def compared(found: Any) -> Iterator[str]:

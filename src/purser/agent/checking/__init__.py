@@ -29,7 +29,7 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
     ``find_driver`` opens the driver, or a `NullDriver`, and may block for good.
     """
     return (
-        *_of_host_root(settings),
+        *_check_host_root(settings),
         *_as_far_as_may_be("device plugin's file", check_config(settings)),
         *await check_driver(settings, find_driver),
         *_as_far_as_may_be("container toolkit", check_runtime(settings)),
@@ -41,7 +41,7 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
     )
 
 
-def _of_host_root(settings: AgentSettings) -> Iterator[CheckResult]:
+def _check_host_root(settings: AgentSettings) -> Iterator[CheckResult]:
     """Said first: without it all else seems to be missing."""
     if not settings.host_root.is_dir():
         advice = "Mount the host's root file system there, or set its location with --host-root."

@@ -23,10 +23,10 @@ def check_config(settings: AgentSettings) -> Iterator[CheckResult]:
     which says which one holds, is not read. Blocks."""
     sharing = settings.sharing
     if sharing.folder is not None:
-        results = list(_of_folder(settings, sharing.folder))
+        results = list(_check_folder(settings, sharing.folder))
         yield from results or [_valid(sharing.folder)]
     elif sharing.file is not None:
-        yield from list(_of_file(settings, sharing.file, str(sharing.file))) or [_valid(sharing.file)]
+        yield from list(_check_file(settings, sharing.file, str(sharing.file))) or [_valid(sharing.file)]
 
 
 def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[CheckResult]:
@@ -62,7 +62,7 @@ def _valid(path: Path) -> CheckResult:
     return CheckResult(_WHAT, CheckState.OK, f"{path} is valid")
 
 
-def _of_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult]:
+def _check_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult]:
     sharing = settings.sharing
     try:
         names = config_names(folder)
@@ -72,10 +72,10 @@ def _of_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult]:
         yield CheckResult(_WHAT, CheckState.WARNING, f"{folder}: {error}", _CORRECT)
         return
     for name in sorted(name for name in names if not name.startswith("..")):  # a ConfigMap's volume has such links
-        yield from _of_file(settings, folder / name, f"{folder}: {name}")
+        yield from _check_file(settings, folder / name, f"{folder}: {name}")
 
 
-def _of_file(settings: AgentSettings, file: Path, called: str) -> Iterator[CheckResult]:
+def _check_file(settings: AgentSettings, file: Path, called: str) -> Iterator[CheckResult]:
     try:
         config = _read(settings, file)
     except SharingError as error:

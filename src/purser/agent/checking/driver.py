@@ -53,16 +53,16 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     except TimeoutError:
         message = f"the driver has not answered within {settings.probe_timeout_s:g} s"
         advice = "Check dmesg for Xid errors. If a GPU hangs, reset the GPU or reboot the node."
-        return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, message, advice))
+        return (_check_module(settings, module), CheckResult("driver library", CheckState.FAILED, message, advice))
     except DriverError as error:
-        return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
-    library = _of_library(info, module)
+        return (_check_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
+    library = _check_library(info, module)
     if info.absent is not None:
-        return (_of_module(settings, module), library)
+        return (_check_module(settings, module), library)
     gpus = for_pods(listed)
     on_demand = check_on_demand(settings, gpus, unread) if cuts else ()
-    found = (*_of_gpus(listed, cuts), *on_demand, *check_config_on(settings, gpus))
-    return (_of_module(settings, module), library, *found, _of_device_files(settings, gpus))
+    found = (*_check_gpus(listed, cuts), *on_demand, *check_config_on(settings, gpus))
+    return (_check_module(settings, module), library, *found, _check_device_files(settings, gpus))
 
 
 def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:
@@ -85,7 +85,7 @@ def _module_version(settings: AgentSettings) -> str | None:
     return "" if found is None else found[1]
 
 
-def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
+def _check_module(settings: AgentSettings, version: str | None) -> CheckResult:
     if version is not None:
         return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
     if _is_wsl(settings):
@@ -115,7 +115,7 @@ def _on_pci(settings: AgentSettings) -> bool:
     return any(vendor(each) == NVIDIA_VENDOR for each in (settings.sysfs_root / "bus/pci/devices").glob("*"))
 
 
-def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
+def _check_library(info: DriverInfo, module: str | None) -> CheckResult:
     if info.absent is not None:
         return CheckResult("driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _NAME)
     message = f"NVML, driver version {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
@@ -126,7 +126,7 @@ def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
     return CheckResult("driver library", CheckState.OK, message)
 
 
-def _of_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
+def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
     if not for_pods(gpus):
         yield CheckResult("GPUs", CheckState.FAILED, "the driver lists no GPUs", "Check dmesg for NVRM messages.")
     for gpu in gpus:
@@ -167,7 +167,7 @@ def _on(enabled: bool) -> str:
     return "on" if enabled else "off"
 
 
-def _of_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckResult:
+def _check_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckResult:
     if _is_wsl(settings):
         wanted, advice = ["dxg"], _NO_DXG
     else:

@@ -17,15 +17,15 @@ _BOTH_OR_NEITHER = "Install both of HAMi-core's files there, or neither."
 
 def check_hami_core(settings: AgentSettings) -> Iterator[CheckResult]:
     """Its two files."""
-    yield _of_hami_core(settings)
+    yield _hami_core_result(settings)
 
 
 def check_mps(settings: AgentSettings) -> Iterator[CheckResult]:
     """The program that is its daemon."""
-    yield _of_mps(settings)
+    yield _mps_result(settings)
 
 
-def _of_hami_core(settings: AgentSettings) -> CheckResult:
+def _hami_core_result(settings: AgentSettings) -> CheckResult:
     folder = on_host(settings, settings.hami_core_dir)
     there = [name for name in (LIBRARY_FILE, PRELOAD_FILE) if (folder / name).is_file()]
     if not there:
@@ -51,7 +51,7 @@ def _of_hami_core(settings: AgentSettings) -> CheckResult:
     return CheckResult("HAMi-core", CheckState.OK, f"installed in {settings.hami_core_dir}")
 
 
-def _of_mps(settings: AgentSettings) -> CheckResult:
+def _mps_result(settings: AgentSettings) -> CheckResult:
     roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root) or (settings.host_root,)
     found: Path | None = next((root / name for root in roots for name in _MPS_CONTROL if (root / name).exists()), None)
     if found is None:

@@ -59,13 +59,13 @@ class _CdiSpecification(msgspec.Struct, frozen=True):
 def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
     """A node needs either a runtime that is configured for NVIDIA's, or one that knows CDI, and the toolkit's hook."""
     names = sorted(name for name, paths in _SOCKETS.items() if any(_is_socket(settings, path) for path in paths))
-    yield _of_sockets(names)
+    yield _check_sockets(names)
     held = held_settings(settings)
     uses_cdi = any(DeviceList(way).is_cdi for way in held.device_lists)
     configured = [path for path in _files(settings, _CONFIGURATIONS) if _names_runtime(settings, path)]
     toolkit = next((path for path in _TOOLKIT if on_host(settings, Path(path)).exists()), None)
-    yield _of_toolkit(toolkit, configured, uses_cdi)
-    yield from _of_cdi(settings, uses_cdi)
+    yield _check_toolkit(toolkit, configured, uses_cdi)
+    yield from _check_cdi(settings, uses_cdi)
     if uses_cdi and not on_host(settings, Path(held.cdi_hook)).exists():
         message = f"{held.cdi_hook} is missing, so containers do not find the driver's libraries"
         yield CheckResult(
@@ -76,7 +76,7 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
         )
 
 
-def _of_sockets(names: list[str]) -> CheckResult:
+def _check_sockets(names: list[str]) -> CheckResult:
     if not names:
         message = "no containerd, CRI-O or Docker socket was found in a standard location"
         return CheckResult(
@@ -85,7 +85,7 @@ def _of_sockets(names: list[str]) -> CheckResult:
     return CheckResult("container runtime", CheckState.OK, ", ".join(names))
 
 
-def _of_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -> CheckResult:
+def _check_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -> CheckResult:
     what = "container toolkit"
     if configured:
         return CheckResult(what, CheckState.OK, f"runtime nvidia is configured in {', '.join(configured)}")
@@ -98,7 +98,7 @@ def _of_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -> C
     return CheckResult(what, CheckState.FAILED, message, _CONFIGURE)
 
 
-def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
+def _check_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
     devices: set[str] = set()
     for path in _files(settings, _CDI_FOLDERS):
         try:

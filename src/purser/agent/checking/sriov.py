@@ -40,10 +40,10 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
         return
     node = with_seen(found, read_seen(settings.sriov_file), None)
     for pool in make_pools(config, node, {}):
-        yield _of_pool(pool)
+        yield _check_pool(pool)
 
 
-def _of_pool(pool: SriovPool) -> CheckResult:
+def _check_pool(pool: SriovPool) -> CheckResult:
     if pool.empty:
         message = f"{pool.resource} has no devices: {pool.empty}"
         return CheckResult(

@@ -23,7 +23,7 @@ def collect_facts(
         driver_version=info.version or "",
         cuda_version=info.cuda_version or "",
         machine=_text(machine_file or sysfs_root / "class/dmi/id/product_name"),
-        pci_configs=tuple(_bytes(each / "config") for each in _of_nvidia(devices)),
+        pci_configs=tuple(_bytes(each / "config") for each in _nvidia_devices(devices)),
         timestamp=timestamp,
     )
 
@@ -32,7 +32,7 @@ def _gpu(gpu: Gpu, devices: Path) -> NodeGpu:
     return gpu.as_node_gpu(_hexadecimal(_text(devices / gpu.pci_bus_id / "class")) if gpu.pci_bus_id else None)
 
 
-def _of_nvidia(devices: Path) -> list[Path]:
+def _nvidia_devices(devices: Path) -> list[Path]:
     try:
         return sorted(each for each in devices.iterdir() if _text(each / "vendor").lower() == NVIDIA_VENDOR)
     except OSError:

@@ -68,7 +68,7 @@ class InstanceUsers(Protocol):
         """Those of pods that are not admitted yet; None: not known yet."""
         ...
 
-    async def is_held_by_strangers(self, gpu: str) -> bool:
+    async def is_held_without_grant(self, gpu: str) -> bool:
         """Whether kubelet lists a pod with the GPU whose grant is not known."""
         ...
 
@@ -238,7 +238,7 @@ class InstanceKeeper:
         state.idle_since = {placement: state.idle_since.get(placement, now) for placement in left}
         due = frozenset(each for each, since in state.idle_since.items() if now - since >= IDLE_S)
         if due:
-            if await self._users.is_held_by_strangers(uuid):
+            if await self._users.is_held_without_grant(uuid):
                 return BUSY_CHECK_PERIOD_S
             await self._ask(uuid, state, lambda: self._sweeping(uuid, due))
         pauses = [IDLE_S - (now - since) for each, since in state.idle_since.items() if each not in due]

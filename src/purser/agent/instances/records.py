@@ -94,14 +94,14 @@ def exclusive(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:  # ENOLCK, EOPNOTSUPP: NFS without its lock daemon, some FUSE file systems
-            _say_no_locks(path.parent, str(error))
+            _log_missing_locks(path.parent, str(error))
         yield
     finally:
         os.close(lock)
 
 
 @functools.cache
-def _say_no_locks(folder: Path, error: str) -> None:
+def _log_missing_locks(folder: Path, error: str) -> None:
     """Once: GPUs are looked at every few seconds."""
     log.warning(
         "The file system that holds the records of GPU instances does not support locks, so a second agent could "

@@ -34,8 +34,8 @@ class NodeInstanceUsers:
             return None
         return placements_of(part for grant in self._pods.view().grants.values() for part in grant.containers)
 
-    async def is_held_by_strangers(self, gpu: str) -> bool:
-        """See `InstanceUsers.is_held_by_strangers`."""
+    async def is_held_without_grant(self, gpu: str) -> bool:
+        """See `InstanceUsers.is_held_without_grant`."""
         try:
             listing = await self._kubelet.list()
         except KubeletError:

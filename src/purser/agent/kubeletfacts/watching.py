@@ -139,7 +139,7 @@ class KubeletFacts:
             log.exception("Cannot assemble the kubelet report")
             assembled = Assembled(problems={"report": repr(error)})
         self._seen = now
-        self._tell(assembled.problems)
+        self._report_problems(assembled.problems)
         if self.report.set(assembled.text):
             log.info("Publishing a changed kubelet report", bytes=len(assembled.text))
 
@@ -169,7 +169,7 @@ class KubeletFacts:
         except KubeletError as error:
             return {}, {"pod-resources": str(error)}
 
-    def _tell(self, problems: Mapping[str, str]) -> None:
+    def _report_problems(self, problems: Mapping[str, str]) -> None:
         """Count current problems, and log those that last."""
         for part in PARTS:
             self._failed.labels(part).set(part in problems)

@@ -14,7 +14,9 @@ def differences(gpus: tuple[MigGpu, ...], wanted: Mapping[int, Layout]) -> dict[
     return {gpu.index: wanted[gpu.index] for gpu in gpus if wanted.get(gpu.index, gpu.layout) != gpu.layout}
 
 
-def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callable[[], bool] = lambda: True) -> None:
+def apply_layouts(
+    hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callable[[], bool] = lambda: True
+) -> None:
     """Change what differs, and see that it is so. Doing it twice changes nothing. ``is_wanted`` is asked before each
     GPU.
 
@@ -29,7 +31,7 @@ def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callab
             if not is_wanted():
                 raise WithdrawnError(f"the request was withdrawn; GPUs changed by then: {_listed(touched)}")
             touched.append(index)
-            _bring_one(hardware, before[index], layout)
+            _apply_to_gpu(hardware, before[index], layout)
         _verify(hardware, changes)
     except HardwareError as error:
         raise HardwareError(
@@ -41,7 +43,7 @@ def _listed(indexes: list[int]) -> str:
     return ", ".join(f"GPU {index}" for index in indexes) or "none"
 
 
-def _bring_one(hardware: MigHardware, gpu: MigGpu, layout: Layout) -> None:
+def _apply_to_gpu(hardware: MigHardware, gpu: MigGpu, layout: Layout) -> None:
     if gpu.layout.enabled and not layout.enabled:
         hardware.set_devices(gpu.index, ())
     if gpu.layout.enabled != layout.enabled:
@@ -61,7 +63,7 @@ def _undo(hardware: MigHardware, former: Mapping[int, Layout]) -> str:
     try:
         now = {gpu.index: gpu for gpu in hardware.gpus()}
         for index in differences(tuple(now.values()), former):
-            _bring_one(hardware, now[index], former[index])
+            _apply_to_gpu(hardware, now[index], former[index])
     except HardwareError as error:
         return f"the previous layout could not be restored: {error}"
     return "the previous layout was restored"

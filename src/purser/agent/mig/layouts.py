@@ -95,14 +95,14 @@ def _entry(value: Any, where: str, mistakes: list[str]) -> Entry | None:
     except UnreadableError as error:
         entry, found = None, [str(error)]
     if isinstance(value, dict):
-        counts = list(_of_devices(value.get("mig-devices"), where))
+        counts = list(_device_mistakes(value.get("mig-devices"), where))
         found = [*(each for each in found if not (counts and ": mig-devices is " in each)), *counts]
         found += (_misspelt(key, where) for key in value if key not in _KEYS)
     mistakes += (each.removesuffix(". The value is ignored").removesuffix(". The entry is ignored") for each in found)
     return None if found else entry
 
 
-def _of_devices(devices: Any, where: str) -> Iterator[str]:
+def _device_mistakes(devices: Any, where: str) -> Iterator[str]:
     """What is wrong with single profiles."""
     for name, count in devices.items() if isinstance(devices, dict) else ():
         here = f"{where}: mig-devices.{brief(name, 40)}"

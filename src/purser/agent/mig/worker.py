@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.mig.applying import WithdrawnError, bring, differences
+from purser.agent.mig.applying import WithdrawnError, apply_layouts, differences
 from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware, Offered
 from purser.agent.mig.layouts import LayoutError, Layouts, read_layouts, wanted
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
@@ -64,7 +64,7 @@ def answer(
                 same = (gpu for gpu in gpus if changing and gpu.index not in changing)
                 untouched = tuple(uuid for gpu in same for uuid in gpu.uuids)
                 return MigResult(request.profile, request.attempt, differs=bool(changing), untouched=untouched)
-            bring(hardware, target, is_wanted)
+            apply_layouts(hardware, target, is_wanted)
         finally:
             hardware.close()
         renew()

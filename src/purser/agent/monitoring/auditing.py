@@ -81,9 +81,9 @@ class Auditor:
         news = after_reading(self._audit, found, read={account.uuid for account in accounts}, listed=listed)
         self._audit = news.audit
         for finding in news.began:
-            self._tell(finding, _REASONS[finding.key.kind], self._sentence(finding), "Warning")
+            self._emit_event(finding, _REASONS[finding.key.kind], self._sentence(finding), "Warning")
         for finding in news.ended:
-            self._tell(finding, AgentReason.GPU_USE_SETTLED, self._settled(finding), "Normal")
+            self._emit_event(finding, AgentReason.GPU_USE_SETTLED, self._settled(finding), "Normal")
         if self._evict is not None:
             lasting = [each for key, each in found.items() if key in news.audit.standing]
             try:
@@ -92,7 +92,7 @@ class Auditor:
             except TimeoutError:
                 log.warning("The API server does not answer eviction requests", timeout_s=EVICTION_TIMEOUT_S)
 
-    def _tell(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
+    def _emit_event(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
         log.info("A GPU usage audit finding changed", reason=reason.value, message=message, pod=finding.pod)
         if finding.key.kind is FindingKind.FOREIGN:
             self._recorder.event(node_ref(self._node), reason, message, type=kind)

@@ -47,14 +47,14 @@ def by_uuid(name: str, about: str, values: Iterable[tuple[str, float]]) -> Metri
 
 def families(measured: Measurements) -> Iterator[Metric]:
     """Every metric of these measurements, some without samples."""
-    yield from _of_sensors(measured.telemetry)
+    yield from _sensor_metrics(measured.telemetry)
     yield _by_owner(measured.accounts)
-    yield from _of_containers(measured.accounts.values())
+    yield from _container_metrics(measured.accounts.values())
     yield _ages(measured.ages_s)
     yield _findings(measured.findings)
 
 
-def _of_sensors(telemetry: Mapping[str, Telemetry]) -> Iterator[Metric]:
+def _sensor_metrics(telemetry: Mapping[str, Telemetry]) -> Iterator[Metric]:
     gpus = sorted(telemetry.items())
     used = ((uuid, gpu.memory.used) for uuid, gpu in gpus if gpu.memory is not None)
     yield by_uuid("purser_device_memory_used_bytes", "Memory in use.", used)
@@ -75,7 +75,7 @@ def _by_owner(accounts: Mapping[str, GpuAccount]) -> Metric:
     return family
 
 
-def _of_containers(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
+def _container_metrics(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
     labels = ["namespace", "pod", "container", "uuid"]
     memory = GaugeMetricFamily(
         "purser_container_memory_used_bytes", "GPU memory that a container's processes use.", labels=labels

@@ -40,7 +40,7 @@ class HamiNode(msgspec.Struct, frozen=True):
 def render(node: HamiNode, metrics: Iterable[HamiMetric]) -> str:
     """The metrics in Prometheus' text format; those without samples are left out."""
     by_fact: dict[HamiFact, list[tuple[_Labels, float]]] = {}
-    for labels, fact, value in (*_of_gpus(node), *_of_devices(node), *_of_shares(node)):
+    for labels, fact, value in (*_gpu_facts(node), *_device_facts(node), *_share_facts(node)):
         if value is not None:
             by_fact.setdefault(fact, []).append((labels, value))
     return "".join(
@@ -53,7 +53,7 @@ def _samples(metric: HamiMetric, facts: Iterable[tuple[_Labels, float]]) -> Iter
         yield {**{label: labels[what] for what, label in metric.labels.items() if what in labels}, **ZONE}, value
 
 
-def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
+def _gpu_facts(node: HamiNode) -> Iterator[_Fact]:
     for gpu in node.gpus:
         if (telemetry := node.telemetry.get(gpu.uuid or "")) is None:
             continue
@@ -64,7 +64,7 @@ def _of_gpus(node: HamiNode) -> Iterator[_Fact]:
         yield labels, HamiFact.HOST_MEMORY_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
 
 
-def _of_devices(node: HamiNode) -> Iterator[_Fact]:
+def _device_facts(node: HamiNode) -> Iterator[_Fact]:
     for device in node.devices:
         labels = {
             **_gpu_labels(node, device.index, device.uuid, device.model),
@@ -86,7 +86,7 @@ def _gpu_labels(node: HamiNode, index: int, uuid: str, model: str) -> _Labels:
     return {"node": node.node, "index": str(index), "uuid": uuid, "model": f"NVIDIA-{model}"}
 
 
-def _of_shares(node: HamiNode) -> Iterator[_Fact]:
+def _share_facts(node: HamiNode) -> Iterator[_Fact]:
     migs = {mig.uuid: (gpu.uuid or "", mig) for gpu in node.gpus for mig in gpu.migs}
     known = [telemetry for uuid, telemetry in node.telemetry.items() if uuid in node.accounts]
     measured = {
@@ -114,7 +114,7 @@ def _of_shares(node: HamiNode) -> Iterator[_Fact]:
                     yield {**labels, **_mig_labels(*migs[share.uuid])}, HamiFact.MIG_DEVICE, 1.0
                 if share.uuid in measured:
                     use = uses.get((pod.grant.pod_uid, container, share.uuid))
-                    yield from _of_use(labels, use)
+                    yield from _use_facts(labels, use)
 
 
 def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Labels:
@@ -127,7 +127,7 @@ def _mig_labels(gpu: str, mig: NodeMigDevice) -> _Labels:
     }
 
 
-def _of_use(labels: _Labels, use: ContainerUse | None) -> Iterator[_Fact]:
+def _use_facts(labels: _Labels, use: ContainerUse | None) -> Iterator[_Fact]:
     """A container without a process uses nothing."""
     memory = 0 if use is None else use.memory
     if memory is not None:

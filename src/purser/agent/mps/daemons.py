@@ -65,7 +65,7 @@ class MpsDaemons:
         try:
             await self._failures.keep_going("MPS daemons", self._follow)
         finally:
-            await self._let_go(tuple(self._running))
+            await self._stop_watching(tuple(self._running))
 
     async def leave(self) -> None:
         """End unused daemons. The others end with the agent's container, or serve the next agent."""
@@ -110,13 +110,13 @@ class MpsDaemons:
             self._running[uuid] = asyncio.create_task(self._failures.keep_going(f"MPS daemon of {uuid}", daemon.run))
 
     async def _quit(self, uuids: list[str]) -> None:
-        await self._let_go(uuids)
+        await self._stop_watching(uuids)
         await asyncio.gather(*(self._daemons[uuid].quit() for uuid in uuids))
         for uuid in uuids:
             log.info("Stopped an MPS daemon", uuid=uuid)
             del self._daemons[uuid]
 
-    async def _let_go(self, uuids: "list[str] | tuple[str, ...]") -> None:
+    async def _stop_watching(self, uuids: "list[str] | tuple[str, ...]") -> None:
         """Watch them no more."""
         tasks = [task for uuid in uuids if (task := self._running.pop(uuid, None)) is not None]
         for task in tasks:

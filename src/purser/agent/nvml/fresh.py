@@ -21,7 +21,7 @@ _KILLED_WITHIN_S = 5.0
 _PROGRAM = Path(__file__).with_name("fresh_program.py")
 
 
-class FreshLook:
+class DriverProbe:
     """Looks by one process at a time. One that hangs in the driver cannot be killed: until it ends there is no other,
     for each would hang beside it."""
 

@@ -23,7 +23,7 @@ from purser.agent.nvml.driver import (
     Telemetry,
     XidEvent,
 )
-from purser.agent.nvml.fresh import FreshLook
+from purser.agent.nvml.fresh import DriverProbe
 from purser.agent.nvml.instances import create_instance, destroy_instance, fill_instance, mig_contents
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
@@ -63,7 +63,7 @@ def open_driver(
             f"{LIBRARY} not found under {' or '.join(map(str, driver_roots))}: is the driver installed there?"
         )
     try:
-        return LibraryDriver(load_nvml(path), FreshLook(path), sysfs_root=sysfs_root)
+        return LibraryDriver(load_nvml(path), DriverProbe(path), sysfs_root=sysfs_root)
     except DriverError as error:
         return NullDriver(f"{path}: {error}")
 
@@ -113,7 +113,7 @@ class LibraryDriver:
         with self._lock:
             self._check_open()
             calls = [DeviceCalls(self._nvml) for _ in range(self._count())]
-            seen = [self._look(index, each) for index, each in enumerate(calls)]
+            seen = [self._read_gpu(index, each) for index, each in enumerate(calls)]
             self._gpus = self._with_links(self._identify(seen), calls)
             return self._gpus
 
@@ -285,7 +285,7 @@ class LibraryDriver:
         except self._nvml.NVMLError as error:
             raise DriverError(f"nvmlDeviceGetCount: {error}") from error
 
-    def _look(self, index: int, calls: DeviceCalls) -> Gpu:
+    def _read_gpu(self, index: int, calls: DeviceCalls) -> Gpu:
         """The facts of a device; its handle is kept, its Xids are watched from now on."""
         handle = calls.ask(as_is, "nvmlDeviceGetHandleByIndex", index)
         if handle is None:

@@ -165,10 +165,10 @@ class SharingConfigWatch:
             if isinstance(self._made, str):
                 raise SharingError(self._made)
             config = self._made
-            self._tell("")
+            self._report_problem("")
         except SharingError as error:
             config = self.config.value or self._remembered() or config_of(self._sharing)
-            self._tell(f"{config.after()}: {error}")
+            self._report_problem(f"{config.after()}: {error}")
         before = self.config.value
         if self.config.set(config) and config != before:
             log.info("Using a device plugin configuration", file=config.name or "none")
@@ -189,7 +189,7 @@ class SharingConfigWatch:
         name = chosen_config(self._label, names, default=sharing.default, fallbacks=sharing.fallbacks)
         return name, config_text(sharing.folder / name) if name else ""
 
-    def _tell(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
             if problem:

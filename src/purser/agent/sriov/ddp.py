@@ -17,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from purser.agent.files import read_start
-from purser.agent.sriov.ddptool import MAX_PACKAGE_NAME, DdpError, ddptool_of, told_by_ddptool
+from purser.agent.sriov.ddptool import MAX_PACKAGE_NAME, DdpError, ddptool_of, package_by_ddptool
 from purser.agent.sriov.netlink import GenericNetlink, attributes
 from purser.agent.sriov.sysfs import SriovTree, read_devices
 from purser.core.sriov.configuration import SriovConfig, SriovDeviceType
@@ -90,7 +90,7 @@ class DdpPackages:
         if self._clock() < self._tool_failed_at + ASK_AGAIN_AFTER_S:
             raise DdpError("ddptool failed recently")
         try:
-            return told_by_ddptool(tool, address)
+            return package_by_ddptool(tool, address)
         except DdpError:
             self._tool_failed_at = self._clock()
             raise

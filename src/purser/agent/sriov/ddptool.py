@@ -72,7 +72,7 @@ def in_host(host_root: Path, namespace: Path, program: str) -> list[str]:
     return [*_IN_HOST, str(namespace), str(host_root), program]
 
 
-def told_by_ddptool(tool: Sequence[str], address: str) -> str:
+def package_by_ddptool(tool: Sequence[str], address: str) -> str:
     """The package that runs on a controller; empty: none does. ``tool``: the beginning of the command. Blocks.
 
     Raises `DdpError`.

@@ -34,7 +34,7 @@ log = structlog.get_logger("purser.agent")
 _TURN_TIMEOUT_S = 3.0
 """For kubelet's list. Without it a container gets what it would get without a grant: kubelet waits for the answer."""
 
-_MOST_POOLS, _MOST_PLACES = 16, 32
+_MAX_POOLS, _MAX_PLACES = 16, 32
 """That an inventory has room for."""
 
 
@@ -165,20 +165,20 @@ def node_pools(
 def truncate_to_limits(pools: Sequence[NodePool]) -> tuple[tuple[NodePool, ...], str]:
     """The pools that an inventory has room for, and of what it has none, in a sentence."""
     kept = tuple(
-        msgspec.structs.replace(pool, places=pool.places[:_MOST_PLACES]) if len(pool.places) > _MOST_PLACES else pool
-        for pool in pools[:_MOST_POOLS]
+        msgspec.structs.replace(pool, places=pool.places[:_MAX_PLACES]) if len(pool.places) > _MAX_PLACES else pool
+        for pool in pools[:_MAX_POOLS]
     )
-    beyond = [pool.resource for pool in pools[_MOST_POOLS:]]
-    wide = [pool.resource for pool in pools[:_MOST_POOLS] if len(pool.places) > _MOST_PLACES]
+    beyond = [pool.resource for pool in pools[_MAX_POOLS:]]
+    wide = [pool.resource for pool in pools[:_MAX_POOLS] if len(pool.places) > _MAX_PLACES]
     parts = []
     if beyond:
         parts.append(
             f"{some(beyond, named=4)}, because the node has {len(pools)} pools with devices, but only "
-            f"{_MOST_POOLS} can be published"
+            f"{_MAX_POOLS} can be published"
         )
     if wide:
         parts.append(
-            f"parts of {some(wide, named=4)}, because they are below more than {_MOST_PLACES} PCIe switches or "
+            f"parts of {some(wide, named=4)}, because they are below more than {_MAX_PLACES} PCIe switches or "
             f"NUMA nodes"
         )
     return kept, f"The scheduler cannot pair GPUs with devices from {'; or from '.join(parts)}" if parts else ""

@@ -143,15 +143,15 @@ class SriovPlugins:
         try:
             found = await in_thread(partial(read_node, tree, self._applied, self._packages), "purser-sriov")
         except RoutesError as error:
-            self._say("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools are unchanged: {error}")
+            self._emit_once("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools are unchanged: {error}")
             return
-        self._say("", AgentReason.SRIOV_ROUTES, "")
+        self._emit_once("", AgentReason.SRIOV_ROUTES, "")
         held = self._held()
         self._node = with_seen(found, self._seen, held)
         pools = make_pools(self._applied, self._node, held)
         self._pools = {each.resource: each for each in pools}
         if self._neighbours is not None:
-            self._say("", AgentReason.SRIOV_UNPUBLISHED, self._neighbours.look(tree.sys, pools, self._pods))
+            self._emit_once("", AgentReason.SRIOV_UNPUBLISHED, self._neighbours.look(tree.sys, pools, self._pods))
         self._keep_files(pools, held)
         self._report(pools)
         self.devices.set(tuple(each for pool in pools for each in advertised_of(pool)))
@@ -169,7 +169,7 @@ class SriovPlugins:
         except SriovConfigError as error:
             kept = "The last valid configuration stays in effect" if self._config else "The node has no pools"
             problem = f"{kept}: {error}"
-        self._say("", AgentReason.SRIOV_CONFIG, problem)
+        self._emit_once("", AgentReason.SRIOV_CONFIG, problem)
         return self._config
 
     def _note(self, notes: tuple[str, ...]) -> None:
@@ -223,14 +223,14 @@ class SriovPlugins:
 
     def _report(self, pools: tuple[SriovPool, ...]) -> None:
         for pool in pools:
-            self._say(
+            self._emit_once(
                 pool.resource,
                 AgentReason.SRIOV_EMPTY,
                 f"{pool.resource} has no devices: {pool.empty}" if pool.empty else "",
             )
-            self._say(pool.resource, AgentReason.SRIOV_UNHEALTHY, _unhealthy(pool))
+            self._emit_once(pool.resource, AgentReason.SRIOV_UNHEALTHY, _unhealthy(pool))
 
-    def _say(self, resource: str, reason: AgentReason, message: str) -> None:
+    def _emit_once(self, resource: str, reason: AgentReason, message: str) -> None:
         """Once, until something else is to be said."""
         key = f"{reason}/{resource}"
         if message and message != self._reported.get(key):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from purser.core.model import Grant, NodeInventory
 from purser.recent import Recent
 
-_MOST_NAMES = 1 << 15
+_MAX_NAMES = 1 << 15
 _HASH_BYTES = 8
 
 
@@ -22,7 +22,7 @@ class LoggedNames:
     def __init__(self, key: bytes | None = None) -> None:
         """``key``: of the hashes, at most 64 bytes; None: names stand for themselves."""
         self._key = key
-        self._known: Recent[tuple[str, str], str] = Recent(_MOST_NAMES)
+        self._known: Recent[tuple[str, str], str] = Recent(_MAX_NAMES)
 
     @property
     def are_hashed(self) -> bool:

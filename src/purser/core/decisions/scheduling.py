@@ -40,7 +40,7 @@ from purser.core.decisions.records import (
     RequestSeen,
     SchedulingStart,
 )
-from purser.core.decisions.transcript import told_reasons
+from purser.core.decisions.transcript import counted_reasons
 from purser.core.device.limits import beyond_limits
 from purser.core.fleet import NOTHING_KEPT, Fleet, Kept
 from purser.core.fleet.arrays import FleetArrays
@@ -230,7 +230,7 @@ class SchedulingReplay:
             is_same = best == record.best
         else:
             numbers = np.array([self._numbers[name] for name in found.fits], np.int64)
-            refusals = () if found.fits else told_reasons(found.refusals)
+            refusals = () if found.fits else counted_reasons(found.refusals)
             now = (len(found.fits), digest(keys_of(numbers), found.scores), best, refusals)
             is_same = now == (record.fits, record.digest, record.best, record.refusals)
         if is_same:

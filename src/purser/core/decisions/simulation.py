@@ -27,7 +27,7 @@ from purser.core.placement.policies import Setting, parse_policy
 from purser.core.placement.shape import PodShape, taken_by, view
 from purser.core.placement.table import ShapeTable, place
 
-MOST_GPUS_OF_NODE = 1024
+MAX_GPUS_OF_NODE = 1024
 """Of a node in a log: arrays are as deep as the node with the most."""
 
 
@@ -164,8 +164,8 @@ def _same_bits(one: float, other: float) -> bool:
 
 
 def _check_node(node: FleetNodeFacts) -> None:
-    if len(node.gpus) > MOST_GPUS_OF_NODE:
-        raise ValueError(f"node {node.name} has {len(node.gpus)} GPUs, more than {MOST_GPUS_OF_NODE}")
+    if len(node.gpus) > MAX_GPUS_OF_NODE:
+        raise ValueError(f"node {node.name} has {len(node.gpus)} GPUs, more than {MAX_GPUS_OF_NODE}")
     for gpu in node.gpus:
         kind = MIG_KINDS.get(gpu.mig_kind)
         if gpu.mig_kind and kind is None:

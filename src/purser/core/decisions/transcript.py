@@ -111,7 +111,7 @@ class Transcript:
         candidates = self._candidates_of(note.rows, records)
         best, score = self._best(note)
         bits = digest(self._of_rows.keys[note.fitting], note.scores)
-        refusals = told_reasons(note.refusals)
+        refusals = counted_reasons(note.refusals)
         left, held = note.asked.left, self._held(note.asked.held)
         decided = (len(note.scores), bits, best, score, refusals)
         records.append(NodesJudged(pod, request, candidates, *decided, left, held, note.clock, note.verb))
@@ -227,7 +227,7 @@ class _Rows:
         self.keys = keys_of(self.numbers)
 
 
-def told_reasons(refusals: Mapping[str, Refusal]) -> tuple[tuple[str, int], ...]:
+def counted_reasons(refusals: Mapping[str, Refusal]) -> tuple[tuple[str, int], ...]:
     """Of nodes where none fits: of how many each reason was found, of those that have an inventory."""
     reasons = nodes_by_reason(refusals.values())
     return tuple(sorted((str(r), n) for r, n in reasons.items() if r is not Reason.UNREGISTERED))

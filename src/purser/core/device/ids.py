@@ -40,7 +40,7 @@ def part_ids(uuid: str, name: str, count: int) -> tuple[str, ...]:
     return tuple(f"{uuid}{_SEPARATOR}{name}{_SEPARATOR}{part}" for part in range(count))
 
 
-def told_numa_nodes(device: Device) -> tuple[int, ...]:
+def reported_numa_nodes(device: Device) -> tuple[int, ...]:
     """The NUMA nodes reported to kubelet for a device's ids: none for a GPU with several slots.
 
     kubelet counts slots, not GPUs, and would align a pod with a node whose GPUs are full except for unusable slots,

@@ -114,7 +114,7 @@ MAX_CONTAINERS = 512
 """Of a pod that requests devices, init containers included. Real pods have less than a tenth of that; the API server
 accepts tens of thousands, and each is read whenever the pod is evaluated."""
 
-_MOST_BESIDE = 16
+_MAX_OTHER_RESOURCES = 16
 """Resources of a container beside GPUs that are looked at: as many as an inventory has pools."""
 
 _GPU_RECORDS = tuple(dict.fromkeys(name for dialect in SHARING.values() for name in dialect.RECORDS))
@@ -326,7 +326,7 @@ def _beside(container: ContainerSpec) -> tuple[tuple[str, int], ...]:
     """Its limits of other plugins' resources. An invalid quantity is reported by the API server."""
     others = [name for name in container.limits if "/" in name and not is_gpu_word(name) and name not in _VENDOR_OF]
     found = []
-    for name in sorted(others)[:_MOST_BESIDE]:
+    for name in sorted(others)[:_MAX_OTHER_RESOURCES]:
         try:
             found.append((name, quantity_ceil(container.limits[name])))
         except QuantityError:

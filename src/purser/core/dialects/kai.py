@@ -73,7 +73,7 @@ class _Share(msgspec.Struct, frozen=True):
     mib: int | None
     percent: int | None
 
-    def in_hamis_words(self) -> dict[str, int]:
+    def as_hami_resources(self) -> dict[str, int]:
         """As the webhook writes it."""
         amount = {hami.GPUMEM: self.mib} if self.mib is not None else {hami.GPUMEM_PERCENTAGE: self.percent or 0}
         return {GPU_RESOURCE: self.count, **amount}
@@ -96,7 +96,7 @@ def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     if pod.scheduler_name == KAI_SCHEDULER:
         return True
     asked = _asked(container)
-    return asked == _in_hamis_words(pod) if asked else is_spoken(pod)
+    return asked == _as_hami_resources(pod) if asked else is_spoken(pod)
 
 
 def is_heard(pod: PodManifest) -> bool:
@@ -130,15 +130,15 @@ def _whole(text: str) -> int | None:
         return None
 
 
-def _in_hamis_words(pod: PodManifest) -> dict[str, int]:
+def _as_hami_resources(pod: PodManifest) -> dict[str, int]:
     """Nothing where the annotations make no sense."""
     share = _share(pod, Problems())
-    return share.in_hamis_words() if share is not None else {}
+    return share.as_hami_resources() if share is not None else {}
 
 
 def check_pod(pod: PodManifest, problems: Problems) -> None:
     """Notes what KAI's admission refuses of the pod as a whole, and a container that is not there."""
-    if pod.scheduler_name == KAI_SCHEDULER and _says_mps_of_whole_gpus(pod):
+    if pod.scheduler_name == KAI_SCHEDULER and _sets_mps_for_whole_gpus(pod):
         problems.add(f"annotation {KAI_MPS} applies only with {GPU_FRACTION} or {KAI_GPU_MEMORY}: remove it")
     if not is_spoken(pod):
         return
@@ -159,7 +159,7 @@ def check_pod(pod: PodManifest, problems: Problems) -> None:
             return
 
 
-def _says_mps_of_whole_gpus(pod: PodManifest) -> bool:
+def _sets_mps_for_whole_gpus(pod: PodManifest) -> bool:
     return pod.annotations.get(KAI_MPS) == "true" and not any(name in pod.annotations for name in AMOUNTS)
 
 
@@ -171,7 +171,7 @@ def parse_container(
     if share is None:
         return None
     asked = _asked(container)
-    if asked and asked != share.in_hamis_words():
+    if asked and asked != share.as_hami_resources():
         problems.add(
             f'container "{container.name}" asks for {min(asked)}, but the pod\'s annotations '
             "ask for a share of a GPU: use only one of these"
@@ -184,7 +184,7 @@ def parse_container(
 
 def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     """The share in HAMi's words."""
-    return {word: str(amount) for word, amount in _in_hamis_words(pod).items()}
+    return {word: str(amount) for word, amount in _as_hami_resources(pod).items()}
 
 
 def _share(pod: PodManifest, problems: Problems) -> _Share | None:

@@ -49,15 +49,15 @@ def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Select
     return Selectors(
         models_allowed=names_in(annotations, USE_GPUTYPE, problems),
         models_denied=names_in(annotations, NOUSE_GPUTYPE, problems),
-        uuids_allowed=_either(annotations, (USE_GPUUUID, VOLCANO_USE_GPUUUID), problems),
-        uuids_denied=_either(annotations, (NOUSE_GPUUUID, VOLCANO_NOUSE_GPUUUID), problems),
+        uuids_allowed=_names_in_any(annotations, (USE_GPUUUID, VOLCANO_USE_GPUUUID), problems),
+        uuids_denied=_names_in_any(annotations, (NOUSE_GPUUUID, VOLCANO_NOUSE_GPUUUID), problems),
         numa_bind=_flag(annotations, NUMA_BIND, problems),
         modes_allowed=_modes(annotations, problems),
         mig_profiles=_profiles(annotations, problems),
     )
 
 
-def _either(annotations: Mapping[str, str], keys: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
+def _names_in_any(annotations: Mapping[str, str], keys: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for key in keys for name in names_in(annotations, key, problems)))
 
 

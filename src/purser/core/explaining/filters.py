@@ -91,10 +91,10 @@ def first_rejection(
         for port in sorted(needs.ports):
             if port.conflicts(taken):
                 return FilterRejection(FilterReason.PORTS, f"{port.port}/{port.protocol}")
-    return _short_of(needs.amounts, node.allocatable, used) or _away_from_volume(needs, node)
+    return _short_of(needs.amounts, node.allocatable, used) or _volume_rejection(needs, node)
 
 
-def _away_from_volume(needs: PodNeeds, node: FilteredNode) -> FilterRejection | None:
+def _volume_rejection(needs: PodNeeds, node: FilteredNode) -> FilterRejection | None:
     away = (name for name, where in needs.volumes if not where.matches(node.name, node.labels))
     name = next(away, None)
     return None if name is None else FilterRejection(FilterReason.VOLUME, name)
@@ -107,12 +107,12 @@ def _short_of(asked: Amounts, allocatable: Amounts, used: Amounts) -> FilterReje
             if resource == PODS:
                 return FilterRejection(FilterReason.PODS, resource, amount, max(free, 0))
             is_listed = "/" not in resource or bool(allocatable.get(resource))
-            instead = () if is_listed else _of_same_vendor(resource, allocatable)
+            instead = () if is_listed else _same_vendor_resources(resource, allocatable)
             return FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), is_listed, instead)
     return None
 
 
-def _of_same_vendor(resource: str, allocatable: Amounts) -> tuple[str, ...]:
+def _same_vendor_resources(resource: str, allocatable: Amounts) -> tuple[str, ...]:
     vendor = resource.partition("/")[0]
     return tuple(sorted(name for name, amount in allocatable.items() if amount and name.startswith(f"{vendor}/")))
 

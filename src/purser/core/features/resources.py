@@ -37,14 +37,14 @@ _FAMILIES = (
 
 def resource_labels(node: LabelFacts) -> Labels:
     """All of them."""
-    labels = _of_whole_gpus(node)
+    labels = _whole_gpu_labels(node)
     if node.mig_strategy is MigStrategy.NONE:
         return labels
     labels[MIG_STRATEGY_LABEL] = node.mig_strategy
     if node.mig_strategy is MigStrategy.SINGLE:
-        return labels | _of_single(node)
+        return labels | _single_labels(node)
     on_demand = node.mig_strategy is MigStrategy.ON_DEMAND  # no labels of what comes and goes with every pod
-    return labels | _of_mixed([gpu for gpu in node.gpus if not (on_demand and gpu.mig_kind)], node.sharing)
+    return labels | _mixed_labels([gpu for gpu in node.gpus if not (on_demand and gpu.mig_kind)], node.sharing)
 
 
 def model_labels(node: LabelFacts) -> Labels:
@@ -58,7 +58,7 @@ def family(capability: tuple[int, int]) -> str:
     return next((name for since, name in _FAMILIES if since <= capability), _NO_FAMILY)
 
 
-def _of_whole_gpus(node: LabelFacts) -> Labels:
+def _whole_gpu_labels(node: LabelFacts) -> Labels:
     """Of the model that most GPUs are of. GPUs in MIG mode are counted, and are not shared."""
     counts = Counter(gpu.model for gpu in node.gpus)
     model = min(counts, key=lambda each: (-counts[each], each))
@@ -75,7 +75,7 @@ def _of_whole_gpus(node: LabelFacts) -> Labels:
     return labels
 
 
-def _of_single(node: LabelFacts) -> Labels:
+def _single_labels(node: LabelFacts) -> Labels:
     """Those of the MIG devices in place of the GPUs'; of a node that mixes anything none, and it says so."""
     cut = [gpu for gpu in node.gpus if gpu.mig_enabled]
     if not cut:
@@ -90,10 +90,10 @@ def _of_single(node: LabelFacts) -> Labels:
             f"{GPU_RESOURCE}.sharing-strategy": "",
             f"{GPU_RESOURCE}.memory": "0",
         }
-    return _of_migs(GPU_RESOURCE, node.sharing, sum(map(len, found)), cut[0], found[0][0])
+    return _mig_device_labels(GPU_RESOURCE, node.sharing, sum(map(len, found)), cut[0], found[0][0])
 
 
-def _of_mixed(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
+def _mixed_labels(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
     """Those of each profile, beside the GPUs'."""
     first: dict[str, tuple[NodeGpu, NodeMigDevice]] = {}
     counts = Counter[str]()
@@ -104,11 +104,11 @@ def _of_mixed(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
             counts[resource] += 1
     labels: Labels = {}
     for resource, (gpu, mig) in first.items():
-        labels |= _of_migs(resource, sharing, counts[resource], gpu, mig)
+        labels |= _mig_device_labels(resource, sharing, counts[resource], gpu, mig)
     return labels
 
 
-def _of_migs(resource: str, sharing: NodeSharing, count: int, gpu: NodeGpu, mig: NodeMigDevice) -> Labels:
+def _mig_device_labels(resource: str, sharing: NodeSharing, count: int, gpu: NodeGpu, mig: NodeMigDevice) -> Labels:
     """Of equal MIG devices; of MIG devices that differ in engines alone, one speaks for all."""
     properties = {
         "memory": mig.memory_mib,

@@ -32,8 +32,8 @@ def sweep(fleet: Fleet, live: LiveArrays | None = None) -> Iterator[tuple[Invari
     for some_names in slices(sorted(names), NODES_AT_ONCE):
         yield (
             *(found for name in some_names for found in node_usage_violations(fleet.ledger, name)),
-            *(found for name in some_names for found in _of_state(fleet, name)),
-            *(() if live is None else _of_rows(fleet, live, some_names)),
+            *(found for name in some_names for found in _state_violations(fleet, name)),
+            *(() if live is None else _row_violations(fleet, live, some_names)),
         )
 
 
@@ -51,7 +51,7 @@ def stale_rows(arrays: FleetArrays, nodes: Iterable[tuple[FleetNodeFacts, int]])
     return tuple(found)
 
 
-def _of_state(fleet: Fleet, name: str) -> Iterator[InvariantViolation]:
+def _state_violations(fleet: Fleet, name: str) -> Iterator[InvariantViolation]:
     node = fleet.node(name)
     if node is None:
         return
@@ -68,7 +68,7 @@ def _of_state(fleet: Fleet, name: str) -> Iterator[InvariantViolation]:
         )
 
 
-def _of_rows(fleet: Fleet, live: LiveArrays, names: Iterable[str]) -> Iterator[InvariantViolation]:
+def _row_violations(fleet: Fleet, live: LiveArrays, names: Iterable[str]) -> Iterator[InvariantViolation]:
     arrays = live.refresh()
     known = [node for name in names if (node := fleet.node(name)) is not None]
     yield from stale_rows(arrays, [(live.facts(node), 0) for node in known])

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.device.ids import device_ids, told_numa_nodes, uuid_of
+from purser.core.device.ids import device_ids, reported_numa_nodes, uuid_of
 from purser.core.device.resources import is_gpu_resource
 from purser.core.kubelet import managers
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
@@ -283,7 +283,7 @@ def _with_own_gpus(devices: DeviceManagerState, gpus: Sequence[Device], started:
 
 def _own_resource(gpus: Sequence[Device]) -> PluginResource:
     gpu_of = {id_: gpu for gpu in gpus for id_ in device_ids(gpu)}
-    plugged = {id_: PluginDevice(id_, gpu.healthy, told_numa_nodes(gpu)) for id_, gpu in gpu_of.items()}
+    plugged = {id_: PluginDevice(id_, gpu.healthy, reported_numa_nodes(gpu)) for id_, gpu in gpu_of.items()}
     healthy = frozenset(id_ for id_, gpu in gpu_of.items() if gpu.healthy)
     return PluginResource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
 

@@ -75,7 +75,7 @@ def enforcement_of(part: ContainerGrant, hold: SpecHold, of_devices: Collection[
         return Enforcement.WHOLE_DEVICE
     if len(shared) != 1:
         return Enforcement.NONE  # no two are in one container
-    word = _of_share(shared.pop(), hold, len(set(part.uuids)))
+    word = _share_enforcement(shared.pop(), hold, len(set(part.uuids)))
     if word is Enforcement.HAMI_CORE_MEMORY and not any(0 < share.cores_percent < 100 for share in part.shares):
         return Enforcement.HAMI_CORE  # there is no limit of compute to lift
     return word
@@ -83,10 +83,10 @@ def enforcement_of(part: ContainerGrant, hold: SpecHold, of_devices: Collection[
 
 def enforcing(hold: SpecHold, count: int) -> tuple[Enforcement, ...]:
     """Of what may hold shares of devices all that holds a container with shares of so many, or with so many parts."""
-    return tuple(word for word in OF_DEVICES if not _of_share(word, hold, count).is_advisory)
+    return tuple(word for word in OF_DEVICES if not _share_enforcement(word, hold, count).is_advisory)
 
 
-def _of_share(of_device: Enforcement, hold: SpecHold, count: int) -> Enforcement:
+def _share_enforcement(of_device: Enforcement, hold: SpecHold, count: int) -> Enforcement:
     """What holds a container to shares of so many such devices. A client has one MPS daemon, and each device its
     own."""
     if of_device in _ALONE or of_device is Enforcement.VENDOR:

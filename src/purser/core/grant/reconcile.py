@@ -1,9 +1,9 @@
 """Compares four records of one node's devices: the scheduler's, the agent's, kubelet's, and the pods' annotations.
 Pure.
 
-Each difference is settled by the component that owns the fact: the agent reports what it holds (`to_tell`), the
-scheduler counts what is reported (`reckon`), and a pod that was granted too much is evicted. Differences that last
-until a pod ends are reported in events. Records that are None are not compared.
+Each difference is settled by the component that owns the fact: the agent reports what it holds
+(`disputes_to_publish`), the scheduler counts what is reported (`reckon`), and a pod that was granted too much is
+evicted. Differences that last until a pod ends are reported in events. Records that are None are not compared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -121,11 +121,18 @@ class BookDifference(msgspec.Struct, frozen=True):
 
 def differences(books: NodeRecords) -> tuple[BookDifference, ...]:
     """All that differs, in stable order."""
-    found = (*_of_pods(books), *_of_ended(books), *_of_gpus(books), *_of_scheduler(books))
+    found = (
+        *_pod_differences(books),
+        *_ended_differences(books),
+        *_gpu_differences(books),
+        *_scheduler_differences(books),
+    )
     return tuple(sorted(set(found), key=lambda each: (each.kind, each.pod, each.uuids, each.detail)))
 
 
-def to_tell(books: NodeRecords, refused: Iterable[RefusedPod] = (), ended: Iterable[HeldPod] = ()) -> NodeDisputes:
+def disputes_to_publish(
+    books: NodeRecords, refused: Iterable[RefusedPod] = (), ended: Iterable[HeldPod] = ()
+) -> NodeDisputes:
     """What the agent, which knows kubelet's book and its own, has to publish. ``ended``: what pods hold that are said
     to have ended."""
     held = (each for pod in books.pods if (each := _held_beyond(pod, books)) is not None)
@@ -203,13 +210,13 @@ def _held_beyond(pod: PodBook, books: NodeRecords) -> HeldPod | None:
     return HeldPod(pod.namespace, pod.name, pod.uid, why) if in_doubt(pod) else None
 
 
-def _of_pods(books: NodeRecords) -> Iterator[BookDifference]:
+def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
     words = {} if books.disputes is None else {each.uid: each for each in books.disputes.held}
     knows_itself = books.agent is not None and books.kubelet is not None
     for pod in books.pods:
         word = words.get(pod.uid)
         if pod.grant is not None:
-            yield from _of_granted(pod, pod.grant, books)
+            yield from _grant_differences(pod, pod.grant, books)
             if word is not None:
                 yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="the grant exists")
             continue
@@ -227,7 +234,7 @@ def _of_pods(books: NodeRecords) -> Iterator[BookDifference]:
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
 
 
-def _of_granted(pod: PodBook, grant: Grant, books: NodeRecords) -> Iterator[BookDifference]:
+def _grant_differences(pod: PodBook, grant: Grant, books: NodeRecords) -> Iterator[BookDifference]:
     gpus = grant.uuids
     listed = (books.kubelet or {}).get(pod.key, frozenset())
     if listed - gpus:
@@ -238,7 +245,7 @@ def _of_granted(pod: PodBook, grant: Grant, books: NodeRecords) -> Iterator[Book
         yield BookDifference(DifferenceKind.DEVICE_UNKNOWN, books.node, pod.key, tuple(sorted(unknown)))
 
 
-def _of_ended(books: NodeRecords) -> Iterator[BookDifference]:
+def _ended_differences(books: NodeRecords) -> Iterator[BookDifference]:
     """What some book has of pods that are no more."""
     uids, keys = {pod.uid for pod in books.pods}, {pod.key for pod in books.pods}
     for uid, grant in (books.agent or {}).items():
@@ -258,7 +265,7 @@ def _of_ended(books: NodeRecords) -> Iterator[BookDifference]:
             yield BookDifference(DifferenceKind.KUBELET_BEHIND, books.node, each.key, each.uuids, "the pod has ended")
 
 
-def _of_gpus(books: NodeRecords) -> Iterator[BookDifference]:
+def _gpu_differences(books: NodeRecords) -> Iterator[BookDifference]:
     """GPUs of which the grants that count are more than there is."""
     words = {} if books.disputes is None else {each.uid: each for each in books.disputes.held}
     ledger = Ledger()
@@ -276,7 +283,7 @@ def _of_gpus(books: NodeRecords) -> Iterator[BookDifference]:
             yield BookDifference(DifferenceKind.GRANTED_TWICE, books.node, uuids=(uuid,), detail=detail)
 
 
-def _of_scheduler(books: NodeRecords) -> Iterator[BookDifference]:
+def _scheduler_differences(books: NodeRecords) -> Iterator[BookDifference]:
     if books.scheduler is None:
         return
     wanted = reckon(books.node, books.devices, books.pods, books.disputes)

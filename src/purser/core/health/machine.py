@@ -135,7 +135,7 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
         describe(xid),
         _advice(xid, state, tells_recovery=health.seen.tells_recovery),
         until_reset=state.gravity >= HealthState.NEEDS_RESET.gravity,
-        reset_seen=any(_tells_of_reset(cause) for cause in health.causes),
+        reset_seen=any(_implies_reset(cause) for cause in health.causes),
     )
     others = [cause for cause in health.causes if cause.sign is not Sign.XID]
     known = next((cause for cause in health.causes if cause.sign is Sign.XID), None)
@@ -152,10 +152,10 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
 
 def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, quiet_s: float) -> GpuHealth:
     """The health after one more probe. ``quiet_s``: for how long a cause must not be seen any more to be over."""
-    seen = _look(health.seen, signs, now)
+    seen = _observe(health.seen, signs, now)
     shown = {cause.sign: cause for cause in _causes(health.seen, seen, signs, policy, now)}
     is_bad = any(not cause.state.takes_pods for cause in shown.values())
-    reset_seen = any(map(_tells_of_reset, shown.values())) or (
+    reset_seen = any(map(_implies_reset, shown.values())) or (
         health.seen.remapping_pending and not seen.remapping_pending
     )
     causes = []
@@ -194,7 +194,7 @@ def _graver(before: HealthCause, now: HealthCause) -> HealthCause:
     return msgspec.structs.replace(before, quiet_since=None)
 
 
-def _tells_of_reset(cause: HealthCause) -> bool:
+def _implies_reset(cause: HealthCause) -> bool:
     """Whether a GPU with this cause will have been reset when it answers and asks for nothing again."""
     return cause.sign in (Sign.CALL, Sign.RECOVERY_ACTION) and cause.state.gravity >= HealthState.NEEDS_RESET.gravity
 
@@ -210,7 +210,7 @@ def _advice(xid: int, state: HealthState, *, tells_recovery: bool) -> str:
     return ADVICE[state]
 
 
-def _look(before: Seen, signs: Signs, now: float) -> Seen:
+def _observe(before: Seen, signs: Signs, now: float) -> Seen:
     """What is known after a probe. A counter that was not read stays as it was."""
     rows, links = signs.remapped_rows, signs.nvlinks
     slow_since = now if before.slow_since is None else before.slow_since
@@ -237,9 +237,9 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: floa
         state = after_recovery_action(asked)
         words = f"the driver asks for recovery: {asked.name.lower().replace('_', ' ')}"
         yield HealthCause(Sign.RECOVERY_ACTION, state, words, ADVICE[state])
-    yield from _of_memory(before, seen, signs, policy)
+    yield from _memory_causes(before, seen, signs, policy)
     if signs.nvlinks is not None:
-        yield from _of_nvlinks(before, seen, signs.nvlinks)
+        yield from _nvlink_causes(before, seen, signs.nvlinks)
     if seen.alone_since is not None and now >= seen.alone_since + LASTING_S:
         yield HealthCause(Sign.FABRIC, HealthState.DEGRADED, signs.missing_domain, FABRIC_ADVICE)
     if seen.slow_since is not None and now >= seen.slow_since + LASTING_S:
@@ -247,7 +247,7 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: floa
         yield HealthCause(Sign.CLOCKS, HealthState.DEGRADED, words, "Check the node's cooling and power supply")
 
 
-def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
+def _memory_causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
     """A GPU that remaps rows contains most errors and goes on; one that only retires pages needs the reset that Xid 48
     asks for, for as long as the counter of errors since the driver was loaded is not back at zero."""
     degraded = HealthState.DEGRADED
@@ -277,7 +277,7 @@ def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Ite
         )
 
 
-def _of_nvlinks(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:
+def _nvlink_causes(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:
     advice = "Check the NVLinks with nvidia-smi nvlink"
     if went_down := links.down & seen.nvlinks_up:
         words = f"{len(went_down)} of {len(seen.nvlinks_up)} NVLinks are down"

@@ -21,7 +21,7 @@ PCIE_SCORE = {
 }
 NVLINK_SCORE = 100
 """For each NVLink between the two."""
-MOST_NVLINKS = 1000
+MAX_NVLINKS = 1000
 """More than any GPU has (18 so far): what an inventory claims beyond is not believed, and sums stay within 32 bits."""
 
 Scores = tuple[tuple[int, ...], ...]
@@ -88,4 +88,4 @@ def _pcie_score(there: Link | None, back: Link | None) -> int:
 
 def _nvlinks(there: Link | None, back: Link | None) -> int:
     counts = {end.nvlinks for end in (there, back) if end is not None and end.nvlinks > 0}
-    return min(counts.pop(), MOST_NVLINKS) if len(counts) == 1 else 0
+    return min(counts.pop(), MAX_NVLINKS) if len(counts) == 1 else 0

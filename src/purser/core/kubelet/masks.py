@@ -9,7 +9,7 @@ Mask = int
 MAX_NUMA_NODE = 1023
 """The largest number of a NUMA node that Linux can be built for."""
 
-MOST_MASKS = (1 << 12) - 1
+MAX_MASKS = (1 << 12) - 1
 """Sets of NUMA nodes that are searched at most, all those of 12 nodes: kubelet itself needs hours for 2^34."""
 
 
@@ -40,8 +40,8 @@ def all_masks(nodes: Iterable[int]) -> Iterator[Mask]:
 
 
 def most_masks(nodes: Sequence[int]) -> Iterator[Mask]:
-    """`all_masks`; where those are more than `MOST_MASKS`, whole widths up to that limit, and all nodes together."""
-    width, left = 0, MOST_MASKS
+    """`all_masks`; where those are more than `MAX_MASKS`, whole widths up to that limit, and all nodes together."""
+    width, left = 0, MAX_MASKS
     while width < len(nodes) and (left := left - comb(len(nodes), width + 1)) >= 0:
         width += 1
     for mask in all_masks(nodes):

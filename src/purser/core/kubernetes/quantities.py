@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 _SYNTAX = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _MAX_LENGTH = 64
-_MOST_KEPT = 4096
+_MAX_KEPT = 4096
 """Amounts that are remembered: all pods of a cluster have few different ones between them."""
 
 MAX_VALUE = (1 << 63) - 1
@@ -60,12 +60,12 @@ def quantity_milli(value: QuantityLike) -> int:
     return _thousandths(str(value))
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _whole(text: str) -> int:
     return _ceil(parse_quantity(text))
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _thousandths(text: str) -> int:
     return _ceil(_EXACT.multiply(parse_quantity(text), _MILLI))
 

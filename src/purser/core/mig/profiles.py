@@ -22,7 +22,7 @@ from purser.core.device.pci import MIG_FAMILIES
 MAX_MEMORY_SLICES = 8
 """Of a GPU: sets of slices are bits of a small number."""
 
-MOST_MASKS = 2 << MAX_MEMORY_SLICES
+MAX_MASKS = 2 << MAX_MEMORY_SLICES
 """Of what is taken of any GPU."""
 
 SUFFIXES = {

@@ -137,12 +137,12 @@ def refusal(write: NodeWrite) -> str:
     """Why the write is refused, for logs; empty where it is admitted."""
     if not (write.node or write.writer.any_node):
         return f"the token of {write.writer.account} is not bound to a node"
-    reasons = _of_event(write) if write.resource == "events" else _of_node(write)
+    reasons = _event_objections(write) if write.resource == "events" else _node_objections(write)
     who = write.writer.account + ("" if write.writer.any_node else f" on node {write.node}")
     return next((f"{who}: {reason}" for reason in reasons), "")
 
 
-def _of_node(write: NodeWrite) -> Iterator[str]:
+def _node_objections(write: NodeWrite) -> Iterator[str]:
     if write.operation != "UPDATE":
         yield "it may not create or delete nodes"
         return
@@ -164,10 +164,10 @@ def _of_node(write: NodeWrite) -> Iterator[str]:
             continue
         if not (may.cordons and key == "unschedulable"):
             yield f"it may not write spec.{key}"
-    yield from _of_status(may, _part(write.new, "status"), _part(write.old, "status"))
+    yield from _status_objections(may, _part(write.new, "status"), _part(write.old, "status"))
 
 
-def _of_status(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
+def _status_objections(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
     for key in _changed(new, old):
         if key not in ("conditions", *AMOUNT_FIELDS):
             yield f"it may not write status.{key}"
@@ -187,7 +187,7 @@ def _other_taints(may: NodeWriter, node: Json) -> list[Any]:
     return [each for each in _part(node, "spec").get("taints") or [] if each.get("key") not in may.taints]
 
 
-def _of_event(write: NodeWrite) -> Iterator[str]:
+def _event_objections(write: NodeWrite) -> Iterator[str]:
     if not write.writer.reports or write.operation == "DELETE":
         yield "it may not write this event"
         return

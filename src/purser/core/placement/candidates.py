@@ -93,7 +93,7 @@ class Candidates:
         self, asked: DeviceRequest, wants: Wants, shape: PodShape, left: QuotaLimits, *, idle_only: bool
     ) -> tuple[list[DeviceShare], list[int]]:
         """By candidate, what a container would hold of it, and what stands in the way; see `purser.core.fleet.rule`."""
-        of_model, is_limited = self._of_model(shape), left != UNLIMITED
+        of_model, is_limited = self._model_obstacles(shape), left != UNLIMITED
         judged: dict[tuple[int, int], tuple[DeviceShare, int]] = {}
         found = []
         for place, state in enumerate(self.states):
@@ -138,7 +138,7 @@ class Candidates:
         profile = self.cut.profile(self.at[place], wants) if self.has_cut and self.is_cut(place) else None
         return share_of(device, asked) if profile is None else instance_share(device, profile)
 
-    def _of_model(self, shape: PodShape) -> list[int]:
+    def _model_obstacles(self, shape: PodShape) -> list[int]:
         """By candidate, what stands between a container and its model."""
         models = [
             (d.model, d.memory_mib, d.mode, d.resource, whole.device.replicas, d.one_each, d.enforcement, d.mig_kind)

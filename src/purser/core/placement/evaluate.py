@@ -45,13 +45,13 @@ PAIR_SCORE = 1000
 
 _NO_ROWS: Rows = np.zeros(0, np.intp)
 
-_MOST_ASKS = 128
+_MAX_VERDICTS = 128
 """Verdicts kept: each costs some 40 bytes a node."""
 
-_MOST_TRIED = 8
+_MAX_TRIAL_VERDICTS = 8
 """The same, of what is only tried."""
 
-_MOST_TABLES = 8
+_MAX_TABLES = 8
 """Policies of which scores are kept: pods may weigh them in any way."""
 
 
@@ -110,15 +110,15 @@ class Evaluator:
         """Of the policies that plan."""
         self._setting = Setting(mix, planner=self.planner)
         self._fragments = Fragments(mix)
-        self._tables: Recent[tuple[str, str], ShapeTable] = Recent(_MOST_TABLES)
-        self._verdicts: Recent[VerdictKey, Verdicts] = Recent(_MOST_ASKS)
+        self._tables: Recent[tuple[str, str], ShapeTable] = Recent(_MAX_TABLES)
+        self._verdicts: Recent[VerdictKey, Verdicts] = Recent(_MAX_VERDICTS)
         self._judged = VerdictCache()
 
     def for_trials(self) -> "Evaluator":
         """One that decides alike, of the same arrays, and keeps its verdicts apart: those on what pods could ask for
         instead do not displace those on what pods ask for."""
         other = copy(self)
-        other._verdicts, other._judged = Recent(_MOST_TRIED), VerdictCache()
+        other._verdicts, other._judged = Recent(_MAX_TRIAL_VERDICTS), VerdictCache()
         return other
 
     @property

@@ -16,7 +16,7 @@ from purser.core.fleet import DeviceState
 from purser.core.mig import MIG_KINDS, MigPlacement, MigProfile
 from purser.core.mig.choice import MigChooser, chooser
 from purser.core.mig.on_demand import asked_profile
-from purser.core.mig.profiles import MOST_MASKS
+from purser.core.mig.profiles import MAX_MASKS
 from purser.core.model import DeviceRequest
 from purser.core.placement.kernels.arguments import Floats, Ints
 from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
@@ -75,7 +75,7 @@ def _cheapest(found: View, places: Ints, missing: Ints) -> tuple[Floats, Gpus]:
 
 def _costs(kind: str, profile: MigProfile | None) -> tuple[Floats, Ints]:
     """By mask, what one more instance costs, and the mask with it."""
-    costs, then = np.full(MOST_MASKS, np.inf), np.arange(MOST_MASKS)
+    costs, then = np.full(MAX_MASKS, np.inf), np.arange(MAX_MASKS)
     if profile is not None:
         tables = chooser(MIG_KINDS[kind])
         column, masks = tables.column(profile.name), tables.kind.masks

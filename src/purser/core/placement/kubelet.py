@@ -289,7 +289,7 @@ def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: Kub
     """The request restricted to devices on the NUMA nodes where kubelet will put the pod; None where these devices are
     there.
 
-    kubelet gets no NUMA node of shared GPUs (`purser.core.device.ids.told_numa_nodes`), so it aligns only CPUs and
+    kubelet gets no NUMA node of shared GPUs (`purser.core.device.ids.reported_numa_nodes`), so it aligns only CPUs and
     memory. Their NUMA nodes are predicted, and a share is chosen there if there is one. ``after`` is kubelet's state
     once it has admitted the pod with these; None: not known.
     """

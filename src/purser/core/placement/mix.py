@@ -93,7 +93,7 @@ class LearnedMix:
     RENEWED_FROM = 0.05
     """How much of the mix must be other pods by now. Chance alone makes it less than that once a thousand have come."""
 
-    MOST_SHAPES = 1024
+    MAX_SHAPES = 1024
     """The most frequent shapes that are kept: pods of ever new sizes must not slow every decision down."""
 
     EXPECTED: Mapping[int, float] = MappingProxyType({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0})
@@ -117,15 +117,15 @@ class LearnedMix:
         self._total += self._weight
         self._unheeded += self._weight
         if self._unheeded >= self.LOOKED_AT_AFTER * self._total:
-            self._look()
+            self._refresh()
 
     def _most(self, counts: dict[PodShape, float]) -> dict[PodShape, float]:
-        if len(counts) <= self.MOST_SHAPES:
+        if len(counts) <= self.MAX_SHAPES:
             return counts
-        kept = set(nlargest(self.MOST_SHAPES, counts, key=lambda shape: _rank((shape, counts[shape]))))
+        kept = set(nlargest(self.MAX_SHAPES, counts, key=lambda shape: _rank((shape, counts[shape]))))
         return {shape: count for shape, count in counts.items() if shape in kept}
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self._counts = {shape: count / self._weight for shape, count in self._counts.items()}
         self._counts = self._most({shape: count for shape, count in self._counts.items() if count > 1 / 64})
         self._total, self._weight, self._unheeded = sum(self._counts.values()), 1.0, 0.0

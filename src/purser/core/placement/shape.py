@@ -17,7 +17,7 @@ from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.mig import MIG_KINDS, MigProfile
 from purser.core.mig.choice import chooser
 from purser.core.mig.on_demand import asked_profile, instance_share, may_have_instances, profile_for
-from purser.core.mig.profiles import MOST_MASKS
+from purser.core.mig.profiles import MAX_MASKS
 from purser.core.model import (
     NVIDIA,
     WHOLE_MILLI,
@@ -36,7 +36,7 @@ Counts = npt.NDArray[np.int16]
 
 _NO_MASKS: Counts = np.zeros((0, 0), np.int16)
 
-_MOST = 2 * MANY
+_MAX_AMOUNT = 2 * MANY
 """More than any node has: larger requests are treated alike, and no sum overflows the kernels' integers."""
 
 
@@ -154,10 +154,10 @@ def lead_shape(request: PodRequest) -> PodShape:
 def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
     """What one container asks of devices, with what the whole pod asks of CPU and memory."""
     return PodShape(
-        min(request.cpu_milli, _MOST),
-        min(request.memory_mib, _MOST),
-        min(asked.count, _MOST),
-        min(asked.memory_mib or 0, _MOST),
+        min(request.cpu_milli, _MAX_AMOUNT),
+        min(request.memory_mib, _MAX_AMOUNT),
+        min(asked.count, _MAX_AMOUNT),
+        min(asked.memory_mib or 0, _MAX_AMOUNT),
         asked.memory_percent or 0,
         asked.cores_percent,
         asked.models_allowed,
@@ -360,7 +360,7 @@ def mig_tables(profiles: tuple[tuple[str, MigProfile | None] | None, ...]) -> tu
     wanted = list(dict.fromkeys(each for each in profiles if each is not None))
     numbers = {each: number for number, each in enumerate(wanted)}
     rows = np.array([*(-1 if each is None else numbers[each] for each in profiles), -1], np.intp)
-    counts, after = np.zeros((2, len(wanted), MOST_MASKS), np.int16)
+    counts, after = np.zeros((2, len(wanted), MAX_MASKS), np.int16)
     for number, (name, profile) in enumerate(wanted):
         if profile is not None:
             tables = chooser(MIG_KINDS[name])

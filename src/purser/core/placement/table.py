@@ -30,10 +30,10 @@ class KnownScores:
 class ShapeTable:
     """One policy's scores for one fleet. What is not asked for the longest is forgotten."""
 
-    MOST_SHAPES = 512
+    MAX_SHAPES = 512
     """Each costs 10 bytes a node; one that was forgotten costs a full scoring when it comes again."""
 
-    def __init__(self, fleet: FleetArrays, policy: ArrayPolicy, most_shapes: int = MOST_SHAPES) -> None:
+    def __init__(self, fleet: FleetArrays, policy: ArrayPolicy, most_shapes: int = MAX_SHAPES) -> None:
         self.fleet = fleet
         self.policy = policy
         self._most_shapes = most_shapes

@@ -105,7 +105,7 @@ _STRONG_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN"})
 
 _ASK = "ask for GPUs with nvidia.com/gpu in the limits"
 _ASKED = "the pod gets the GPUs that it asks for"
-_MOST_FINDINGS = 5
+_MAX_FINDINGS = 5
 _MAX_SHOWN_CHARACTERS = 100
 """Characters of what the pod's author wrote that a message repeats."""
 
@@ -144,7 +144,7 @@ def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = 
         )
     for container in pod.containers:
         if container.name in parts:
-            found += _of_container(container, container.name in shares, by_library)
+            found += _container_findings(container, container.name in shares, by_library)
     return tuple(found)
 
 
@@ -156,8 +156,8 @@ def exposes_node(pod: PodManifest) -> bool:
 def sentence(findings: Iterable[Finding]) -> str:
     """The findings in a message; of very many the first."""
     found = list(dict.fromkeys(map(str, findings)))
-    more = [f"and {len(found) - _MOST_FINDINGS} more"] if len(found) > _MOST_FINDINGS else []
-    return "; ".join([*found[:_MOST_FINDINGS], *more])
+    more = [f"and {len(found) - _MAX_FINDINGS} more"] if len(found) > _MAX_FINDINGS else []
+    return "; ".join([*found[:_MAX_FINDINGS], *more])
 
 
 # --- without asking
@@ -318,7 +318,7 @@ def _exposes_node(plain: str) -> bool:
     )
 
 
-def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) -> Iterator[Finding]:
+def _container_findings(container: ContainerSpec, is_share: bool, by_library: bool) -> Iterator[Finding]:
     limited = is_share and not control_is_disabled(container)
     yield from _variables(container, LIMITS, "which Purser's agent sets", "remove it")
     if limited:

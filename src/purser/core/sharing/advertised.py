@@ -87,7 +87,7 @@ def advertised(
         where = f"{FILE}: sharing.{'mps' if way is SharingStrategy.MPS else 'timeSlicing'}.resources[{entry.place}]"
         there = [each for each in found if each.resource == entry.name and not each.mig_kind]
         for device in _chosen(entry, there, where, problems):
-            trouble = _trouble(way, entry, device, replicated)
+            trouble = _why_not_replicated(way, entry, device, replicated)
             if trouble:
                 problems.append(f"{where} {trouble}")
             else:
@@ -95,7 +95,7 @@ def advertised(
     return tuple(_replicated(each, way, replicas, replicated.get(each.uuid)) for each in found)
 
 
-def _trouble(
+def _why_not_replicated(
     way: SharingStrategy, entry: ReplicatedResource, device: AdvertisedDevice, replicated: Mapping[str, object]
 ) -> str:
     """Why this device does not become replicas by this entry; empty: it does."""
@@ -184,7 +184,7 @@ def _named(
     gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy, problems: list[str]
 ) -> tuple[AdvertisedDevice, ...]:
     """Each device by its resource, none replicated."""
-    odd = _odd_parts(gpus) if strategy is MigStrategy.SINGLE else frozenset()
+    odd = _partial_profiles(gpus) if strategy is MigStrategy.SINGLE else frozenset()
     if strategy is not MigStrategy.NONE:
         _check_mig(gpus, strategy, odd)
     found = []
@@ -220,7 +220,7 @@ def _without_resource(mig: NodeMigDevice, index: str) -> str:
     )
 
 
-def _odd_parts(gpus: Iterable[NodeGpu]) -> frozenset[str]:
+def _partial_profiles(gpus: Iterable[NodeGpu]) -> frozenset[str]:
     """Profiles of parts of GPU instances, where there are whole ones that are all alike: these are what counts."""
     profiles = {mig.profile for gpu in gpus if gpu.mig_enabled for mig in gpu.migs}
     parts = frozenset(profile for profile in profiles if "c." in profile)

@@ -274,10 +274,10 @@ def _in_places(tidy: Any, problems: list[str]) -> Any:
     sharing = tidy.get("sharing")
     if not isinstance(sharing, dict):
         return tidy
-    return {**tidy, "sharing": {way: _of_way(section, way, problems) for way, section in sharing.items()}}
+    return {**tidy, "sharing": {way: _sharing_section(section, way, problems) for way, section in sharing.items()}}
 
 
-def _of_way(section: Any, way: str, problems: list[str]) -> Any:
+def _sharing_section(section: Any, way: str, problems: list[str]) -> Any:
     entries = section.get("resources") if isinstance(section, dict) else None
     if not isinstance(entries, list):
         return section

@@ -19,7 +19,7 @@ Number = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 RegisteredField = Literal["id", "index", "count", "devmem", "devcore", "type", "numa", "health"]
 """HAMi's words."""
 
-_MOST_LINKED = 64
+_MAX_LINKED = 64
 """More than a node has of any vendor's that are linked."""
 
 RECORD_FIELDS = {
@@ -154,7 +154,7 @@ class LinkedDevices(_Part, frozen=True):
         if self.sets:
             return tuple(each for each in self.sets if len(each) == count)
         run = self.run or count
-        return tuple(tuple(range(first, first + run)) for first in range(0, _MOST_LINKED - run + 1, run))
+        return tuple(tuple(range(first, first + run)) for first in range(0, _MAX_LINKED - run + 1, run))
 
 
 class QualityOfService(_Part, frozen=True):

@@ -43,9 +43,9 @@ def read_register(
     Raises `UnreadableError` and `RegisterError` where that is so of the text as a whole."""
     odd = [] if odd is None else odd
     if register.encoding is Encoding.PROFILES:
-        return _of_slices(text, register.id, node)
+        return _parse_slices(text, register.id, node)
     if register.encoding is Encoding.COLONS:
-        return _of_colons(text, odd)
+        return _parse_colons(text, odd)
     if register.fields:
         return _renamed(register, text, odd)
     return read_each(text, _NAME, _json, RegisteredDevice, odd)
@@ -94,20 +94,20 @@ _json: JsonReader[list[RegisteredDevice]] = JsonReader(list[RegisteredDevice], _
 _items: JsonReader[list[Any]] = JsonReader(list[Any], _NAME, max_bytes=MAX_REGISTER_BYTES)
 
 
-def _of_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
+def _parse_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
     """``id,slots,MiB,cores,model,NUMA node,healthy:``, and in newer plugins ``,index,mode`` before the colon."""
     if len(text) > MAX_REGISTER_BYTES:
         raise RegisterError(f"the registration has {len(text)} bytes, more than {MAX_REGISTER_BYTES}")
     found = []
     for place, part in enumerate(filter(None, text.split(":"))):
         try:
-            found.append(_of_fields(part, place))
+            found.append(_parse_fields(part, place))
         except RegisterError as error:
             odd.append(f"{error}. The device is ignored")
     return found
 
 
-def _of_fields(text: str, place: int) -> RegisteredDevice:
+def _parse_fields(text: str, place: int) -> RegisteredDevice:
     fields = text.split(",")
     if len(fields) not in (7, 9):
         raise RegisterError(f'device "{text[:100]}" has {len(fields)} fields, not 7 or 9')
@@ -155,11 +155,11 @@ class _SlicedNode(msgspec.Struct, frozen=True):
 _slices: JsonReader[_SlicedNode] = JsonReader(_SlicedNode, _NAME, max_bytes=MAX_REGISTER_BYTES)
 _PROFILE = re.compile(r"([1-9][0-9]{0,2})g?\.([1-9][0-9]{0,3})(?:gb)?", re.ASCII)
 """``3g.20gb``: slices and GiB."""
-_MOST_PROFILES = 64
+_MAX_PROFILES = 64
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-def _of_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
+def _parse_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
     """A device has the memory of the largest profile, and is its slices. Profiles whose names say no size are passed
     over, as by HAMi."""
     read = _slices.read(text)
@@ -169,8 +169,8 @@ def _of_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
         for name, number, match in matches
         if match is not None and len(name) <= _MAX_MODEL and len(number) <= _MAX_MODEL
     ]
-    if not profiles or len(profiles) > _MOST_PROFILES:
-        raise RegisterError(f"{len(profiles)} profiles have a size in their name: must be from 1 to {_MOST_PROFILES}")
+    if not profiles or len(profiles) > _MAX_PROFILES:
+        raise RegisterError(f"{len(profiles)} profiles have a size in their name: must be from 1 to {_MAX_PROFILES}")
     found = []
     profiles.sort(key=lambda each: (each.slices, each.memory_mib, each.name))
     for place, device in enumerate(read.devices):

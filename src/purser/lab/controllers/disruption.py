@@ -55,7 +55,7 @@ async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], *scal
 
 def status_of(budget: Raw, pods: Sequence[Raw], scales: Mapping[str, int], now: datetime) -> dict[str, Any]:
     """``pods`` are those that the budget selects, ``scales`` the replicas of their owners by uid."""
-    going = _still_to_go(budget, pods, now)
+    going = _pending_evictions(budget, pods, now)
     healthy = sum(is_ready(pod) and not _is_going(pod) and pod["metadata"]["name"] not in going for pod in pods)
     expected, desired = _expected(budget["spec"], pods, scales)
     return {
@@ -78,7 +78,7 @@ def _is_going(pod: Raw) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _still_to_go(budget: Raw, pods: Sequence[Raw], now: datetime) -> dict[str, str]:
+def _pending_evictions(budget: Raw, pods: Sequence[Raw], now: datetime) -> dict[str, str]:
     """Pods whose eviction was allowed, and whose deletion is not seen yet."""
     noted = (budget.get("status") or {}).get("disruptedPods") or {}
     there = {pod["metadata"]["name"] for pod in pods if not _is_going(pod)}

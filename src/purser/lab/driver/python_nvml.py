@@ -234,16 +234,16 @@ class PythonNvml:
 
     def nvmlDeviceGetGpuFabricInfo(self, handle: ctypes.c_void_p, info: Any) -> int:
         """As in NVML: fills the struct that ``info`` refers to."""
-        return self._put_fabric(handle, "nvmlDeviceGetGpuFabricInfo", getattr(info, "_obj", info))
+        return self._fill_fabric(handle, "nvmlDeviceGetGpuFabricInfo", getattr(info, "_obj", info))
 
     def nvmlDeviceGetGpuFabricInfoV(self, handle: ctypes.c_void_p, info: Any) -> int:
         """The same of its second version."""
         into = getattr(info, "_obj", info)
         if into.version != pynvml.nvmlGpuFabricInfo_v2:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-        return self._put_fabric(handle, "nvmlDeviceGetGpuFabricInfoV", into)
+        return self._fill_fabric(handle, "nvmlDeviceGetGpuFabricInfoV", into)
 
-    def _put_fabric(self, handle: ctypes.c_void_p, call: str, into: Any) -> int:
+    def _fill_fabric(self, handle: ctypes.c_void_p, call: str, into: Any) -> int:
         gpu = self._gpu(handle, call)
         into.state, into.status, into.cliqueId, high, low = (_number(gpu, FABRIC, which) for which in range(5))
         into.clusterUuid[:] = (high << 64 | low).to_bytes(16)
@@ -251,7 +251,7 @@ class PythonNvml:
 
     def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML."""
-        gpu = self._of_whole(handle, "nvmlDeviceGetUtilizationRates")
+        gpu = self._whole_gpu(handle, "nvmlDeviceGetUtilizationRates")
         numbers = [_number(gpu, "nvmlDeviceGetUtilizationRates", which) for which in range(2)]
         return SimpleNamespace(gpu=numbers[0], memory=numbers[1])
 
@@ -295,7 +295,7 @@ class PythonNvml:
 
     def _numbers(self, call: str, shape: "_Shape", handle: ctypes.c_void_p, *arguments: int) -> Any:
         """A call that gives one number, or several."""
-        gpu = (self._gpu if shape.in_mig else self._of_whole)(handle, call)
+        gpu = (self._gpu if shape.in_mig else self._whole_gpu)(handle, call)
         key = shape.key or call
         if shape.results == 1:
             return _number(gpu, key, *arguments)
@@ -329,7 +329,7 @@ class PythonNvml:
 
     def nvmlDeviceGetProcessUtilization(self, handle: ctypes.c_void_p, last_seen_us: int) -> list[SimpleNamespace]:
         """As in NVML: the last sample of each process that does something; the first one is taken at its start."""
-        gpu = self._of_whole(handle, "nvmlDeviceGetProcessUtilization")
+        gpu = self._whole_gpu(handle, "nvmlDeviceGetProcessUtilization")
         sampled_us = now_us() // SAMPLE_US * SAMPLE_US
         samples = [_sample(each, max(sampled_us, each.started_us)) for each in gpu.processes if any(each.load)]
         newer = [sample for sample in samples if sample.timeStamp > last_seen_us]
@@ -438,7 +438,7 @@ class PythonNvml:
         """The GPU, unless this call on it fails, or is none on whole GPUs."""
         return self._at(_slot(handle), call)
 
-    def _of_whole(self, handle: ctypes.c_void_p, call: str) -> GpuState:
+    def _whole_gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
         """The same of a call that is not supported on a GPU in MIG mode."""
         gpu = self._gpu(handle, call)
         _supported(not self._mig.state(_slot(handle)).enabled)

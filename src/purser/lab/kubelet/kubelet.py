@@ -115,4 +115,4 @@ class Kubelet:
             group.create_task(self._workers.keep_freeing_cpus())
             group.create_task(pods.run())
             await pods.synced()
-            self._workers.all_told()
+            self._workers.all_reported()

@@ -18,7 +18,7 @@ from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, ref_of
-from purser.kube.retrying import insist
+from purser.kube.retrying import retry_until_accepted
 from purser.lab.components import Component
 from purser.lab.kubelet.admission import (
     AdmissionError,
@@ -112,7 +112,7 @@ class PodWorkers:
             self._first.add(uid_of(pod))
         self._waiting.put_nowait(uid_of(pod))
 
-    def all_told(self) -> None:
+    def all_reported(self) -> None:
         """Every pod that existed at kubelet's start was reported."""
         self._is_told_all = True
 
@@ -360,16 +360,16 @@ class PodWorkers:
             self._processes.pop(uid_of(pod), None)
         self._on_end(uid_of(pod))
         if not is_finished(pod):
-            self._say_killing(pod)
+            self._report_killing(pod)
             await self._write_status(pod, self._ended(pod, _SIGTERM_EXIT_CODE))
         metadata = pod["metadata"]
-        await self._insist(
+        await self._retry_until_accepted(
             lambda: self._client.delete(
                 PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
             )
         )
 
-    def _say_killing(self, pod: Raw) -> None:
+    def _report_killing(self, pod: Raw) -> None:
         for view in containers_of(pod):
             if self._record_of(pod, view) is not None:
                 self._recorder.event(ref_of(_RAW_PODS, dict(pod)), "Killing", f"Stopping container {view.name}")
@@ -377,20 +377,20 @@ class PodWorkers:
     async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
-        await self._insist(
+        await self._retry_until_accepted(
             lambda: self._client.patch_merge(
                 PODS, metadata["name"], patch, metadata["namespace"], subresource="status", strategic=True
             )
         )
 
-    async def _insist(self, call: Any) -> None:
+    async def _retry_until_accepted(self, call: Any) -> None:
         """Retry until the API server accepts the call, or the pod is gone or has been replaced."""
 
         async def attempt() -> None:
             with contextlib.suppress(NotFoundError, ConflictError):
                 await call()
 
-        await insist(attempt, f"Node {self._settings.name}: failed to update a pod", self._clock)
+        await retry_until_accepted(attempt, f"Node {self._settings.name}: failed to update a pod", self._clock)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

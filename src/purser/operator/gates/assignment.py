@@ -20,7 +20,7 @@ from purser.operator.gates.facts import (
     user_override,
     workload_of,
 )
-from purser.operator.manifests import as_told_apart
+from purser.operator.manifests import runtime_class_key
 from purser.operator.model import (
     NodeAssignment,
     NodeView,
@@ -179,7 +179,7 @@ def node_assignments(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[NodeA
 
 
 def _assignment(node: NodeView, presence: Presence, spec: ClusterPolicySpec) -> NodeAssignment:
-    runtime = as_told_apart(runtime_of(node), spec)
+    runtime = runtime_class_key(runtime_of(node), spec)
     bare = NodeAssignment(
         node=node,
         presence=presence,

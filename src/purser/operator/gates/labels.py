@@ -186,8 +186,12 @@ def removal_patch(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     ]
     return PatchNode(
         node=node.name,
-        labels={each: None for each in labels if not has_rivals or _is_pursers(each) or _is_pause(node.labels[each])},
-        annotations={each: None for each in annotations if not has_rivals or _is_pursers(each)},
+        labels={
+            each: None
+            for each in labels
+            if not has_rivals or _is_written_by_purser(each) or _is_pause(node.labels[each])
+        },
+        annotations={each: None for each in annotations if not has_rivals or _is_written_by_purser(each)},
         unschedulable=False if is_cordoned_by_purser(node) else None,
         why=NO_POLICY,
     )
@@ -201,10 +205,10 @@ def _is_user_override(node: NodeView, operand: Operand) -> bool:
 def is_marked(node: NodeView) -> bool:
     """Whether Purser's operator had it: labels of nvidia.com alone may be another operator's."""
     own = (*OWNED_NODE_LABELS, *(each for each in OWNED_NODE_ANNOTATIONS if each != NODE_FACTS_ANNOTATION))
-    return any(key in node.labels or key in node.annotations for key in own if _is_pursers(key))
+    return any(key in node.labels or key in node.annotations for key in own if _is_written_by_purser(key))
 
 
-def _is_pursers(key: str) -> bool:
+def _is_written_by_purser(key: str) -> bool:
     """A label or annotation that only Purser writes."""
     return key.startswith(f"{GROUP}/")
 

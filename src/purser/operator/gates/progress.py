@@ -145,7 +145,7 @@ def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, 
     """How an operand is that was let in and has no pod."""
     taint = untolerated_taint(progress.node, manifests.pods.get(operand.value, ()))
     if taint is not None:
-        message = f"pods do not tolerate {_to_be_mended(taint)}"
+        message = f"pods do not tolerate {_taint_advice(taint)}"
         return OperandOnNode(operand=operand, state="failing", reason=OperatorReason.UNTOLERATED, message=message)
     still = any(pod.operand == operand for pod in progress.pods)
     awaits = operand is Operand.DRIVER and progress.pool is not None and not progress.driver_template.hash
@@ -173,7 +173,7 @@ def untolerated_taint(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Tain
 def untolerated(node: NodeView, manifests: Manifests) -> str:
     """Why operands that leave the node would not come back to it, in one sentence; empty: they would."""
     taint = _keeping_away(node, manifests.tolerations)
-    return f"new operand pods would not tolerate {_to_be_mended(taint)}" if taint is not None else ""
+    return f"new operand pods would not tolerate {_taint_advice(taint)}" if taint is not None else ""
 
 
 def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
@@ -182,7 +182,7 @@ def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, An
     return next((taint for taint in permanent for each in tolerations if not _is_tolerated(taint, each)), None)
 
 
-def _to_be_mended(taint: Taint) -> str:
+def _taint_advice(taint: Taint) -> str:
     return f"the node's taint {taint}: add a toleration to spec.daemonsets.tolerations or remove the taint"
 
 
@@ -301,7 +301,7 @@ def _on_node(
     outdated = pod.template != manifests.template_of(pod.daemon_set).hash
     if operand is Operand.DRIVER:
         outdated = not progress.driver_is_current
-    state, reason, message = _of_pod(progress, pod, now)
+    state, reason, message = _pod_state(progress, pod, now)
     return OperandOnNode(operand=operand, state=state, outdated=outdated, reason=reason, message=message)
 
 
@@ -312,7 +312,7 @@ def _without_label(operand: Operand, entry: EntryWait | None) -> OperandOnNode:
     return OperandOnNode(operand=operand, state=state, reason=entry.reason, message=entry.message)
 
 
-def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
+def _pod_state(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
         if pod.operand == Operand.VALIDATOR and progress.validation_is_stale:
             return "progressing", OperatorReason.VALIDATION_OUTDATED, "the driver changed after the last validation"

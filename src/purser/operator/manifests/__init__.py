@@ -43,7 +43,7 @@ from purser.operator.manifests.objects import (
     removals,
 )
 from purser.operator.manifests.parts import GPU_DISCOVERY
-from purser.operator.manifests.toolkit import as_told_apart
+from purser.operator.manifests.toolkit import runtime_class_key
 from purser.operator.model import Rendered, RenderInputs
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
@@ -97,7 +97,6 @@ __all__ = [
     "OWNED",
     "RUNTIME_CLASSES",
     "SERVICE_MONITORS",
-    "as_told_apart",
     "config_keys",
     "default_layouts",
     "object_actions",
@@ -105,4 +104,5 @@ __all__ = [
     "removal",
     "removals",
     "render",
+    "runtime_class_key",
 ]

@@ -98,7 +98,7 @@ def validation(
 ) -> ContainerTemplate:
     """One check of NVIDIA's validator."""
     env = {"COMPONENT": component, "WITH_WAIT": "false", **own, **{each.name: each.value for each in given}}
-    return _of_validator(spec, f"{component}-validation", script, env, (VALIDATIONS, *mounts))
+    return _validator_container(spec, f"{component}-validation", script, env, (VALIDATIONS, *mounts))
 
 
 def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
@@ -111,7 +111,7 @@ def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
         f"{installed}/bin/nvidia-smi",
     )
     script = _UNTIL.format(" || ".join((_KNOWN, *(f"[ -e {each} ]" for each in programs))))
-    return _of_validator(
+    return _validator_container(
         spec, "await-driver", script, {"NVIDIA_VISIBLE_DEVICES": "void"}, (VALIDATIONS, host_root(spec))
     )
 
@@ -124,7 +124,7 @@ def with_driver_variables(program: str, *, pause_s: int = 0) -> list[str]:
     return ["sh", "-c", script, program]
 
 
-def _of_validator(
+def _validator_container(
     spec: ClusterPolicySpec, name: str, script: str, env: Mapping[str, str | Raw], mounts: Sequence[MountedVolume]
 ) -> ContainerTemplate:
     section = spec.validator

@@ -191,7 +191,7 @@ def cdi_hook(spec: ClusterPolicySpec) -> str:
     return f"{spec.toolkit.install_dir}/toolkit/nvidia-cdi-hook"
 
 
-def as_told_apart(kind: RuntimeKind, spec: ClusterPolicySpec) -> RuntimeKind:
+def runtime_class_key(kind: RuntimeKind, spec: ClusterPolicySpec) -> RuntimeKind:
     """The kind without what makes no difference to any manifest of this policy."""
     return msgspec.structs.replace(
         kind,

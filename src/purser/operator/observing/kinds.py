@@ -127,7 +127,7 @@ KIND_POLL_PERIOD_S = 60.0
 """Between two checks whether a definition is installed: one small request, however many objects of the kind exist."""
 
 
-async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock, looked: asyncio.Event) -> Never:
+async def poll_forever(look: Callable[[], Awaitable[None]], clock: Clock, looked: asyncio.Event) -> Never:
     """Call ``look`` periodically, and retry it when it raises `KubeError`; ``looked`` is set once it has succeeded."""
     backoff = Backoff(KIND_RETRY_S, KIND_POLL_PERIOD_S)
     while True:
@@ -150,7 +150,7 @@ async def follow_if_served(
     running: asyncio.Task[Never] | None = None
     try:
         while True:
-            served = await _look(client, informer.resource, otherwise=running is not None)
+            served = await _check_served(client, informer.resource, otherwise=running is not None)
             if served and running is None:
                 running = asyncio.create_task(informer.run())
             elif not served and running is not None:
@@ -166,7 +166,7 @@ async def follow_if_served(
             await _end(running)
 
 
-async def _look(client: Client, resource: Resource[Any], otherwise: bool) -> bool:
+async def _check_served(client: Client, resource: Resource[Any], otherwise: bool) -> bool:
     try:
         return await is_served(client, resource)
     except KubeError as error:

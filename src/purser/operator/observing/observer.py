@@ -37,7 +37,7 @@ from purser.operator.observing.kinds import (
     RIVALS,
     follow_if_served,
     is_namespace,
-    look_again_and_again,
+    poll_forever,
     takes_node_features,
 )
 from purser.operator.observing.views import ObservedState, ViewCache, config_view, node_view, pod_view, snapshot_of
@@ -160,7 +160,7 @@ class Observer:
             known = {_called(informer.resource): self._follow_if_served(group, informer) for informer in optional}
             known |= {_called(informer.resource): self._follow(group, informer) for informer in certain}
             known[NODE_FEATURES] = looked = asyncio.Event()
-            look = partial(look_again_and_again, self._takes_node_features, self._clock, looked)
+            look = partial(poll_forever, self._takes_node_features, self._clock, looked)
             group.create_task(self._keep_going(NODE_FEATURES, look))
             self._awaited = {what: event.is_set for what, event in known.items()}
             self._troubles = {_called(each.resource): partial(_error_of, each) for each in (*optional, *certain)}
@@ -174,7 +174,7 @@ class Observer:
 
     async def snapshot(self, inspect: Inspect) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
-        await self._list_anew(await self._expectations.overdue(WRITE_EFFECT_TIMEOUT_S))
+        await self._relist(await self._expectations.overdue(WRITE_EFFECT_TIMEOUT_S))
         seen = self._seen()
         if other_namespace := await self._other_namespace(seen):
             return msgspec.structs.replace(seen, other_namespace=other_namespace)
@@ -207,7 +207,7 @@ class Observer:
 
     async def refresh(self) -> None:
         """List nodes and operands' pods again: another process may have written to them. Raises `KubeError`."""
-        await self._list_anew({_called(NODES), _called(DETAILED_PODS)})
+        await self._relist({_called(NODES), _called(DETAILED_PODS)})
 
     # --- reports of writers: see `purser.operator.writing.Notes`
 
@@ -265,7 +265,7 @@ class Observer:
             self._node_features = takes
             self._tell()
 
-    async def _list_anew(self, resources: Collection[str]) -> None:
+    async def _relist(self, resources: Collection[str]) -> None:
         try:
             async with asyncio.timeout(KIND_LIST_TIMEOUT_S):
                 for called in resources:

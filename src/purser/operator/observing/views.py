@@ -101,7 +101,7 @@ def pod_view(pod: DetailedPod) -> OperandPod:
     """What the operator reads of an operand's pod. One that is not on a node yet counts for the node that it is for."""
     metadata = pod.metadata
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    trouble, message = _trouble(pod)
+    trouble, message = _pod_problem(pod)
     return OperandPod(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -211,12 +211,12 @@ def _controller(pod: DetailedPod, kind: str) -> str:
     return next((owner.name for owner in owners if owner.controller and owner.kind == kind), "")
 
 
-def _trouble(pod: DetailedPod) -> tuple[str, str]:
+def _pod_problem(pod: DetailedPod) -> tuple[str, str]:
     """In one word and in a sentence, why a pod does not come to run; empty where nothing is wrong."""
     if pod.status.phase == "Failed":
         return pod.status.reason or "Failed", pod.status.message
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        reason, message = _container_trouble(status)
+        reason, message = _container_problem(status)
         if reason:
             return reason, f"container {status.name}: {message}" if message else f"container {status.name}"
     for condition in pod.status.conditions:
@@ -225,7 +225,7 @@ def _trouble(pod: DetailedPod) -> tuple[str, str]:
     return "", ""
 
 
-def _container_trouble(status: ContainerStatus) -> tuple[str, str]:
+def _container_problem(status: ContainerStatus) -> tuple[str, str]:
     ended, waiting = status.state.terminated, status.state.waiting
     if ended is not None and ended.exit_code:
         return ended.reason or "Error", _ending(ended)

@@ -103,13 +103,13 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     for each in fleet.isolated:
         if _is_selected(each.node, fleet):
             return CanaryHold(f"canary node {each.node.name} is excluded from this reconciliation: {each.why}")
-    given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
+    given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _ended_badly(each)]
     counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
     if not counted and given_up:
         return CanaryHold()
     if not counted:
         return CanaryHold("no canary node can be upgraded" if canaries else "no GPU node matches canary.nodeSelector")
-    unwell = sorted((each.node.name for each in counted if not _has_done_well(each)), key=natural)
+    unwell = sorted((each.node.name for each in counted if not _has_succeeded(each)), key=natural)
     if unwell:
         return CanaryHold(f"canary node {unwell[0]} is not healthy yet")
     # A time that is still to come counts as now: it would never run out.
@@ -117,12 +117,12 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     return CanaryHold("the canaries' soak time is not over yet", until) if fleet.now < until else CanaryHold()
 
 
-def _is_unwell(progress: NodeProgress) -> bool:
+def _ended_badly(progress: NodeProgress) -> bool:
     """Its upgrade came to an end, and not a good one."""
-    return state_of(progress.node) in (State.FAILED, State.DONE) and not _has_done_well(progress)
+    return state_of(progress.node) in (State.FAILED, State.DONE) and not _has_succeeded(progress)
 
 
-def _has_done_well(progress: NodeProgress) -> bool:
+def _has_succeeded(progress: NodeProgress) -> bool:
     is_done = state_of(progress.node) is State.DONE and stale_pod(progress) is None
     return is_done and progress.node.ready and state_name(Operand.DRIVER, progress) != "failing"
 
@@ -198,7 +198,7 @@ def halt(fleet: UpgradeInputs) -> str:
     return f"the new driver fails on {counted(len(bad), 'node')}: {some(names)}"
 
 
-def bears_on_others(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+def delays_others(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """Whether `turn` lets others wait for it: it takes room, goes first, or is among those that halt the upgrade."""
     return is_unavailable(progress, fleet) or is_canary(progress, fleet) or is_regression(progress, fleet)
 

@@ -98,7 +98,7 @@ def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger
     """One step of those that have pods leave."""
     workloads = fleet.workloads.get(progress.node.name)
     if stale_pod(progress) is None:
-        return _driver_went(progress, fleet)
+        return _driver_replaced_elsewhere(progress, fleet)
     if restarts_only(progress):
         return to(cordon_and_proceed(progress, fleet, "only the driver pod has to restart now, so other pods may stay"))
     if workloads is None:
@@ -147,7 +147,7 @@ def _emptied(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     return to(enter(progress, State.RESTART, fleet.now, why), node_event(progress.node, why))
 
 
-def _driver_went(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
+def _driver_replaced_elsewhere(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     """The old driver went by other hands, or is the right one again: what is there has to be valid."""
     state = State.RESTART if progress.pod_of(Operand.DRIVER) is None else State.VALIDATION
     return to(enter(progress, state, fleet.now, "the old driver pod is already gone"))

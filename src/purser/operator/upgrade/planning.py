@@ -16,7 +16,7 @@ from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.names import POOL_LABEL
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.budget import bears_on_others, could_begin, fleet_target, order, turn
+from purser.operator.upgrade.budget import could_begin, delays_others, fleet_target, order, turn
 from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.states import (
     UNDER_WAY,
@@ -92,7 +92,7 @@ class UpgradeSimulation:
         self._now = fleet.now
         self._slots = policy.max_parallel_upgrades or len(fleet.node_progress)
         self._workloads = dict(fleet.workloads)
-        self._progress = {each.node.name: each for each in fleet.node_progress if _is_looked_at(each, fleet)}
+        self._progress = {each.node.name: each for each in fleet.node_progress if _is_always_planned(each, fleet)}
         line = [each for each in fleet.node_progress if each.node.name not in self._progress and is_due(each)]
         self._line = sorted(line, key=lambda each: order(each, fleet), reverse=True)
         self._pods: dict[str, dict[str, PlannedPod]] = {}
@@ -168,9 +168,11 @@ class UpgradeSimulation:
                 for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
                     self._leaves(pod, "waited for")
             if state in UNDER_WAY:
-                self._end_those_that_go(name)
+                self._end_terminating_pods(name)
                 self._progress[name] = _settled(progress, self._now)
-            elif name in planned.patches and not _is_looked_at(self._progress[name], fleet) and not is_due(progress):
+            elif (
+                name in planned.patches and not _is_always_planned(self._progress[name], fleet) and not is_due(progress)
+            ):
                 del self._progress[name]  # done
         return before != (self._progress, self._workloads)
 
@@ -181,7 +183,7 @@ class UpgradeSimulation:
     def _ends(self, pod: NodeWorkload) -> None:
         self._workloads[pod.node] = tuple(each for each in self._workloads[pod.node] if each.uid != pod.uid)
 
-    def _end_those_that_go(self, name: str) -> None:
+    def _end_terminating_pods(self, name: str) -> None:
         """Pods that were asked to leave before the plan began."""
         for pod in [each for each in self._workloads.get(name, ()) if each.terminating]:
             if pod.uses_gpu:
@@ -197,10 +199,10 @@ class UpgradeSimulation:
                 yield PlannedPod(pod.namespace, pod.name, "blocking", why)
 
 
-def _is_looked_at(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+def _is_always_planned(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """Whether the plan is about it all the time, and not only once its turn is near. A failed one is tried again at
     once, or stays as it is."""
-    return bears_on_others(progress, fleet) or state_of(progress.node) is State.FAILED
+    return delays_others(progress, fleet) or state_of(progress.node) is State.FAILED
 
 
 def _settled(progress: NodeProgress, now: float) -> NodeProgress:

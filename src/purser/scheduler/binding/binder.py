@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from purser.adapters.eligibility import barred, is_of_others, names_devices
+from purser.adapters.eligibility import is_of_others, names_devices, why_not_schedulable
 from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations, hami
 from purser.core.fleet import NodeState
@@ -160,13 +160,13 @@ class Binder:
     async def _check_node(self, pod: Pod, name: str) -> None:
         """Where the node seems closed to the pod it is asked for: kube-scheduler may have heard of a change first."""
         known = self._cache.node(name)
-        if known is None or not barred(pod, known):
+        if known is None or not why_not_schedulable(pod, known):
             return
         try:
             known = await self._client.get(NODES, name)
         except KubeError as error:
             raise BindError(BindFailure.API_ERROR, f"node {name} cannot be read: {error}") from error
-        if why := barred(pod, known):
+        if why := why_not_schedulable(pod, known):
             raise BindError(BindFailure.NODE_CLOSED, f"node {name} {why}")
 
     async def _get(self, namespace: str, name: str) -> Pod | None:
@@ -229,7 +229,7 @@ class Binder:
             if self._cache.ledger.grant(grant.pod_uid) != grant:
                 raise BindError(BindFailure.NOT_LEADING, "the pod's grant was withdrawn while its node was locked")
         except BaseException:
-            self._unsettled.came_to_nothing(grant)
+            self._unsettled.mark_failed(grant)
             raise
         try:
             await self._post_grant(args, pod, request, grant)
@@ -254,7 +254,7 @@ class Binder:
         node, spec = self._cache.fleet.node(args.node), self._cache.readings.of(pod).spec
         there = set() if node is None else {state.device.uuid for state in node.devices}
         if node is None or (request.family and not grant.uuids <= there):
-            self._unsettled.came_to_nothing(grant)
+            self._unsettled.mark_failed(grant)
             raise BindError(BindFailure.NO_INVENTORY, f"node {args.node} no longer has these devices")
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
@@ -278,7 +278,7 @@ class Binder:
             if _is_lost(error):
                 self._unsettled.mark_unsettled(grant)
             if not (_is_lost(error) or isinstance(error, ConflictError)):
-                self._unsettled.came_to_nothing(grant)
+                self._unsettled.mark_failed(grant)
                 raise BindError(BindFailure.API_ERROR, f"the Binding was rejected: {error}") from error
             await self._settle(grant, error)
 

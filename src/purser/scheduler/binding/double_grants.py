@@ -57,10 +57,10 @@ class DoubleGrants:
             self._queue.add(node)
         failed = self._client.failures.failed
         await run_workers(
-            self._queue, self._see_to, on_failure=lambda node, error: failed(NODES, node_ref(node), error)
+            self._queue, self._check_node, on_failure=lambda node, error: failed(NODES, node_ref(node), error)
         )
 
-    async def _see_to(self, node: str) -> None:
+    async def _check_node(self, node: str) -> None:
         state = self._cache.fleet.node(node)
         if state is None:
             return
@@ -87,7 +87,7 @@ class DoubleGrants:
                 rivals = sorted(rival.key for rival in running if set(full) & pod_usage(rival).keys())
                 with self._client.failures.guard(PODS, pod):
                     try:
-                        await self._take_off(pod, full, rivals)
+                        await self._delete_or_report(pod, full, rivals)
                     except KubeError as error:
                         refused = error
         if refused is not None:
@@ -96,7 +96,7 @@ class DoubleGrants:
     def _runs(self, grant: Grant) -> bool:
         return self._cache.ledger.state(grant.pod_uid) is GrantState.RUNNING
 
-    async def _take_off(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
+    async def _delete_or_report(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
         meta, uid = pod.metadata, pod.metadata.uid
         owner = controller_of(pod)
         what = f"{', '.join(sorted(uuids))} was granted concurrently to {pods_to(meta.namespace, rivals)}, which runs"

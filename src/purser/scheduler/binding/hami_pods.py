@@ -57,7 +57,7 @@ class HamiPods(LateGrants):
     def _node_changed(self, old: Node, node: Node) -> None:
         """An agent may have taken the node over while a pod was on its way there; and the pod may be seen before the
         lock that was taken for it."""
-        before, now = (_of_hami(each) for each in (old, node))
+        before, now = (_hami_registration(each) for each in (old, node))
         if now != before and all(now):
             for pod in list(self._pods.store.values()):
                 if pod.spec.node_name == node.metadata.name:
@@ -96,7 +96,7 @@ class HamiPods(LateGrants):
         await self._locks.give_back(pod.spec.node_name, PLUGIN_LOCK, pod)
 
 
-def _of_hami(node: Node) -> tuple[str, str]:
+def _hami_registration(node: Node) -> tuple[str, str]:
     """Its registration and its lock; empty where there is none."""
     annotations = node.metadata.annotations
     return annotations.get(REGISTER_ANNOTATION, ""), annotations.get(PLUGIN_LOCK.annotation, "")

@@ -60,7 +60,7 @@ class LateGrants(ABC):
     async def run(self) -> None:
         """See to them until cancelled. The cache must follow the informers already."""
         self._pods.add_handler(self._put, lambda _, pod: self._put(pod))
-        await run_workers(self._queue, self._see_to, _LATE_GRANT_WORKERS)
+        await run_workers(self._queue, self._process, _LATE_GRANT_WORKERS)
 
     @abstractmethod
     def _waits(self, pod: Pod) -> bool:
@@ -82,7 +82,7 @@ class LateGrants(ABC):
         if self._waits(pod):
             self._queue.add(key_of(pod))
 
-    async def _see_to(self, key: str) -> None:
+    async def _process(self, key: str) -> None:
         pod = self._pods.store.get(key)
         if pod is None or not self._waits(pod):
             return

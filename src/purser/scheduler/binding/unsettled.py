@@ -68,7 +68,7 @@ class UnsettledBindings:
         if truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER):
             self._drop(grant)
         elif truth is BindOutcome.UNBOUND:
-            self.came_to_nothing(grant)
+            self.mark_failed(grant)
         elif truth is None:
             self.mark_unsettled(grant)
         return truth
@@ -102,7 +102,7 @@ class UnsettledBindings:
         if self._cache.pod_by_uid(grant.pod_uid) is None:
             self.mark_unsettled(grant)
 
-    def came_to_nothing(self, grant: Grant) -> None:
+    def mark_failed(self, grant: Grant) -> None:
         """This Binding was not carried out; another one before it may still be."""
         if grant.pod_uid not in self._by_uid:
             self._drop(grant)

@@ -6,7 +6,7 @@ from purser.core.kubernetes.selectors import SelectorError, of_object
 from purser.core.placement.preemption import DisruptionRule
 from purser.kube import Client, Informer, key_of
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
-from purser.kube.retrying import insist
+from purser.kube.retrying import retry_until_accepted
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -30,7 +30,7 @@ class Budgets:
 
     async def follow(self, client: Client) -> None:
         """Keep them fresh, until cancelled."""
-        version = await insist(lambda: policy_version(client), "Cannot read the API server's version")
+        version = await retry_until_accepted(lambda: policy_version(client), "Cannot read the API server's version")
         self._informer = Informer(client, budgets_resource(version))
         self._informer.add_handler(self.put, lambda _, budget: self.put(budget), self.remove)
         await self._informer.run()

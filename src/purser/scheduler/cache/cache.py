@@ -106,7 +106,7 @@ class ClusterCache:
         self.fleet = Fleet()
         self.nominations = Nominations(self.fleet, self.clock, self.readings, scheduler_name)
         self.kubelets = Kubelets(self.fleet)
-        self.kubelets.on_unreadable = self._tell_of_node
+        self.kubelets.on_unreadable = self._report_node
         self.free_resources = NodeFreeResources(self.fleet)
         self.disputes = DisputeBook(self.fleet, self._is_live, self._metrics, self.clock)
         self._keys = keys
@@ -305,8 +305,8 @@ class ClusterCache:
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
-        inventory, is_hamis = self._inventory(node)
-        has_news = self._hami.put_node(node, is_served=is_hamis)
+        inventory, is_by_hami = self._inventory(node)
+        has_news = self._hami.put_node(node, is_served=is_by_hami)
         self._offers = None
         if inventory is None:
             self.fleet.remove_node(name)
@@ -323,18 +323,18 @@ class ClusterCache:
 
     def _inventory(self, node: Node) -> tuple[NodeInventory | None, bool]:
         """What of a node's devices makes sense, the rest is reported; and whether HAMi's device plugin serves it."""
-        name, own, is_hamis = node.metadata.name, None, False
+        name, own, is_by_hami = node.metadata.name, None, False
         odd: list[str] = []
         try:
-            own, is_hamis = own_inventory(node, odd), hami_inventory(node) is not None
+            own, is_by_hami = own_inventory(node, odd), hami_inventory(node) is not None
         except InventoryError as error:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
-            self._tell_of_node(name, f"The node's inventory is invalid and ignored: {error}")
+            self._report_node(name, f"The node's inventory is invalid and ignored: {error}")
         others = others_devices(node, own, self._families)
         for problem in (*odd, *others.problems):
             log.warning("Parts of a device registration are ignored", node=name, error=problem)
-            self._tell_of_node(name, f"Parts of a device registration are ignored: {problem}")
-        return joined_inventory(node, own, others), is_hamis
+            self._report_node(name, f"Parts of a device registration are ignored: {problem}")
+        return joined_inventory(node, own, others), is_by_hami
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
@@ -496,7 +496,7 @@ class ClusterCache:
     def _known_nodes(self) -> Iterable[Node]:
         return () if self._nodes is None else self._nodes.store.values()
 
-    def _tell_of_node(self, name: str, problem: str) -> None:
+    def _report_node(self, name: str, problem: str) -> None:
         if self._nodes is not None:
             self._nodes.failures.malformed(NODES, node_ref(name), problem)
 

@@ -106,7 +106,7 @@ class DisputeBook:
         else:
             self._disputes[name] = disputes
             for each in disputes.refused:
-                self._hear_of(name, each.uid)
+                self._note_refusal(name, each.uid)
         for uid in list(self._pods.get(name, ())):
             self._count(name, uid)
         self.retell(name)
@@ -222,7 +222,7 @@ class DisputeBook:
         if was_known or (disputes is not None and any(each.uid == uid for each in disputes.held)):
             self.retell(node)
 
-    def _hear_of(self, node: str, uid: str) -> None:
+    def _note_refusal(self, node: str, uid: str) -> None:
         """The agent speaks of a pod that it refused: from now on its word counts."""
         self._spoken_of.setdefault(node, Recent(_MAX_REMEMBERED_PODS_PER_NODE)).put(uid, None)
         for breaker in self._breakers.get(node, {}).values():

@@ -56,7 +56,7 @@ class NodeFreeResources:
         except QuantityError as error:
             log.warning("A node's allocatable resources are invalid and ignored", node=name, error=str(error))
             self._forget_size(name)
-        self._tell(name)
+        self._notify(name)
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; what its pods take is known until they are gone as well."""
@@ -99,7 +99,7 @@ class NodeFreeResources:
             taken = self._taken.get(pod.node, _Taken())
             self._set_taken(pod.node, _Taken(taken.pods + 1, taken.resources + pod.resources))
         for name in {each.node for each in (before, pod) if each is not None}:
-            self._tell(name)
+            self._notify(name)
 
     def _set_taken(self, node: str, taken: _Taken) -> None:
         if taken.pods:
@@ -111,7 +111,7 @@ class NodeFreeResources:
         self._sizes.pop(name, None)
         self._fleet.forget_free_resources(name)
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         size = self._sizes.get(name)
         if size is not None:
             taken = self._taken.get(name, _Taken())

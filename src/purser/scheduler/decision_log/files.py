@@ -16,10 +16,10 @@ from purser.core.decisions.framing import MAGIC, DecisionLogError, encode
 from purser.core.decisions.records import Record
 from purser.scheduler.metrics import SchedulerMetrics
 
-MOST_WAITING = 8192
+MAX_WAITING = 8192
 """Batches of records that wait to be written, of one decision each."""
 
-MOST_WAITING_BYTES = 64 << 20
+MAX_WAITING_BYTES = 64 << 20
 """What these keep in memory: a decision on 5 000 nodes 100 kB until it is written."""
 
 _LOOK_PERIOD_S = 0.02
@@ -83,7 +83,7 @@ class LogFiles:
         if not self.has_room:
             return False
         self.has_failed, self.size_bytes = False, 0  # before the thread can say otherwise of this file
-        return self._hand_over(_Batch(records, 0, True, 0))
+        return self._enqueue(_Batch(records, 0, True, 0))
 
     @property
     def has_room(self) -> bool:
@@ -92,12 +92,12 @@ class LogFiles:
 
     def _has_room_for(self, held_bytes: int) -> bool:
         waiting_bytes = self._given_bytes + held_bytes - self._taken_bytes
-        return len(self._waiting) < MOST_WAITING and waiting_bytes <= MOST_WAITING_BYTES
+        return len(self._waiting) < MAX_WAITING and waiting_bytes <= MAX_WAITING_BYTES
 
     def add(self, records: Iterable[Record], decisions: int, held_bytes: int = 0) -> bool:
         """More records for the file, as `begin` takes them; ``held_bytes``: what they keep in memory until then. False:
         they are lost, for too much waits, or the file cannot be written."""
-        return not self.has_failed and self._hand_over(_Batch(records, decisions, False, held_bytes))
+        return not self.has_failed and self._enqueue(_Batch(records, decisions, False, held_bytes))
 
     def stop(self) -> None:
         """Write what waits, for some seconds at most, and end."""
@@ -107,7 +107,7 @@ class LogFiles:
         if self._thread is not None:
             self._thread.join(_STOP_TIMEOUT_S)
 
-    def _hand_over(self, batch: _Batch) -> bool:
+    def _enqueue(self, batch: _Batch) -> bool:
         if not self._has_room_for(batch.held_bytes):
             return False
         self._given_bytes += batch.held_bytes
@@ -149,15 +149,15 @@ class LogFiles:
             else:
                 self._write(b"".join(map(encode, batch.records)))
         except (OSError, DecisionLogError) as error:  # a full disk, no folder, a record that is too long
-            self._lose(batch)
-            self._tell(error)
+            self._drop_batch(batch)
+            self._report_error(error)
         except Exception:  # a fault of ours
-            self._lose(batch)
+            self._drop_batch(batch)
             log.exception("Failed to log a scheduling decision; scheduling continues")
         else:
             self._metrics.decisions_logged(batch.decisions)
 
-    def _lose(self, batch: _Batch) -> None:
+    def _drop_batch(self, batch: _Batch) -> None:
         self.has_failed = True
         self._close()
         self._metrics.decisions_lost(batch.decisions)
@@ -196,7 +196,7 @@ class LogFiles:
         for path in found[: max(len(found) - self._most_files, 0)]:
             path.unlink(missing_ok=True)
 
-    def _tell(self, error: Exception) -> None:
+    def _report_error(self, error: Exception) -> None:
         """Once for each thing that is wrong."""
         problem = str(error)
         if problem != self._reported:

@@ -18,7 +18,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 RETRY_PERIOD_S = 30.0
 """Between two tries to write, while it fails."""
 
-_MOST_OF_LIMIT = 2
+_MAX_GROWTH = 2
 """A file grows until the next turn finds it to be full; to so many times its size at the most."""
 
 log = structlog.get_logger("purser.scheduler")
@@ -147,12 +147,12 @@ class WrittenDecisionLog(DecisionLog):
             self._metrics.decisions_lost(decisions)
             return
         notes = self._noted(lambda: note(file.recording, self._now()))
-        too_long = self._files.size_bytes > _MOST_OF_LIMIT * self._file_bytes
-        if notes is None or too_long or (notes and not self._hand_over(file, notes, decisions)):
+        too_long = self._files.size_bytes > _MAX_GROWTH * self._file_bytes
+        if notes is None or too_long or (notes and not self._enqueue(file, notes, decisions)):
             self._file = None
             self._metrics.decisions_lost(decisions)
 
-    def _hand_over(self, file: _File, notes: Sequence[Note], decisions: int) -> bool:
+    def _enqueue(self, file: _File, notes: Sequence[Note], decisions: int) -> bool:
         return self._files.add(file.transcript.records(notes), decisions, sum(map(bytes_held, notes)))
 
     def _noted(self, note: Callable[[], Sequence[Note]]) -> Sequence[Note] | None:

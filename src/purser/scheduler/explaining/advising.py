@@ -112,9 +112,9 @@ class PodAdvisor:
         for refused in self._waiting.by_importance():
             is_due = refused.is_new and refused.due <= self._cache.clock.monotonic()
             if is_due and refused in self._waiting and self._is_active():
-                await self._look_at(refused)
+                await self._advise(refused)
 
-    async def _look_at(self, refused: _Refused) -> None:
+    async def _advise(self, refused: _Refused) -> None:
         uid = refused.request.uid
         pod = self._cache.pod_by_uid(uid)
         if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
@@ -136,19 +136,19 @@ class PodAdvisor:
         judge = LiveJudge(self._cache, self._evaluator, self._feasibility, node_names)
         began = self._cache.clock.monotonic()
         refused = judge.judge(pod)
-        began = await self._rest(began)
+        began = await self._pause(began)
         found: list[Suggestion] = []
         if refused.fits or refused.objection:
             return found
         for each in changes_of_devices(PodTrial(judge, pod, refused)):
             if each is not None:
                 found.append(each)
-            began = await self._rest(began)
+            began = await self._pause(began)
             if self._waiting.get(pod.metadata.uid) is None:  # it fits, or another replica is asked from now on
                 return []
         return found
 
-    async def _rest(self, began: float) -> float:
+    async def _pause(self, began: float) -> float:
         """After a verdict that was asked for then; when the next one is."""
         clock = self._cache.clock
         await clock.sleep(max(VERDICT_PERIOD_S, _REST * (clock.monotonic() - began)))

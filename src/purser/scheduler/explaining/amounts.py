@@ -14,7 +14,7 @@ from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.objects import Container, Pod
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.edits import containers, with_amount
-from purser.scheduler.explaining.searching import MOST_TRIED, Steps, fewer_cpus, largest_that_fits
+from purser.scheduler.explaining.searching import MAX_TRIED, Steps, fewer_cpus, largest_that_fits
 from purser.scheduler.explaining.trial import PodTrial
 
 _SERVED = frozenset(FAMILY_NAMES)
@@ -60,7 +60,7 @@ def smaller_amounts(trial: PodTrial) -> Iterator[Suggestion | None]:
 def _suggested(pod: Pod, axis: _Axis, value: int) -> tuple[str, SuggestedChange]:
     """In a sentence, and in fields; as the pod's author has written it."""
     if annotation := _annotation(pod, axis):
-        amount, asked = _in_kais_words(annotation, value), _in_kais_words(annotation, axis.asked)
+        amount, asked = _kai_amount(annotation, value), _kai_amount(annotation, axis.asked)
         text = f"the pod's annotation {annotation} is {amount} instead of {asked}"
         return text, SuggestedChange(annotation=annotation, amount=amount)
     amount = str(axis.spelled(value))
@@ -76,7 +76,7 @@ def _annotation(pod: Pod, axis: _Axis) -> str:
     return _ANNOTATIONS.get(axis.resource, "") if asks else ""
 
 
-def _in_kais_words(annotation: str, value: int) -> str:
+def _kai_amount(annotation: str, value: int) -> str:
     return f"{value / 100:.2f}" if annotation == kai.GPU_FRACTION else str(value)
 
 
@@ -121,7 +121,7 @@ def _axes_of(trial: PodTrial, container: Container, resource: str, quantity: Qua
         yield _Axis(name, resource, amount, sorted(size for size in sizes if size < amount), True)
         return
     is_count = is_gpu_resource(resource) or resource.endswith("-number")
-    yield _Axis(name, resource, amount, range(1, amount), is_count and amount <= MOST_TRIED)
+    yield _Axis(name, resource, amount, range(1, amount), is_count and amount <= MAX_TRIED)
 
 
 def _changed(pod: Pod, axis: _Axis, value: int) -> Pod:

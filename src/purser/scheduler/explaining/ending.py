@@ -18,12 +18,12 @@ from purser.kube.pods import controller_of
 from purser.kube.resources import key_of
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.known import KnownCluster
-from purser.scheduler.explaining.searching import fewest_holders, lacking, may_suffice, of_whom_none_can_stay
+from purser.scheduler.explaining.searching import fewest_holders, lacking, may_suffice, pods_to_remove
 
-MOST_NODES = 32
+MAX_NODES = 32
 """Nodes that are searched for more than one pod: those with the fewest."""
 
-MOST_OF_QUOTA = 64
+MAX_QUOTA_PODS = 64
 """Pods elsewhere, of the same quota, that may end beside those of a node: those that use most of it."""
 
 _STAYING = frozenset({"DaemonSet", "Node"})
@@ -54,12 +54,12 @@ def _holders(cluster: KnownCluster, request: PodRequest) -> list[tuple[Pod, Dema
 
 def fewest_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Ending | None:
     """None where no node would take the pod even without all pods that may end. Judged by the quick rule."""
-    nodes = {name: _leaving(cluster, name) for name in _worth_a_look(cluster, refused)}
+    nodes = {name: _leaving(cluster, name) for name in _promising_nodes(cluster, refused)}
     for name in sorted(nodes, key=natural):
         for each in _alone(cluster, pod, refused, name, nodes[name]):
             if cluster.fits_without(pod, refused.request, name, {each.metadata.uid}):
                 return (each,)
-    of_quota = _of_quota(cluster, refused)
+    of_quota = _quota_pods(cluster, refused)
     sets = (
         (name, list({each.metadata.uid: each for each in (*nodes[name], *of_quota)}.values()))
         for name in sorted(nodes, key=lambda n: (len(nodes[n]), natural(n)))
@@ -67,12 +67,12 @@ def fewest_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Ending
     return min(_irreducible(cluster, pod, refused, sets), key=len, default=None)
 
 
-def _of_quota(cluster: KnownCluster, refused: Judgement) -> list[Pod]:
+def _quota_pods(cluster: KnownCluster, refused: Judgement) -> list[Pod]:
     """The pods that use most of the namespace's quota, be they elsewhere."""
     request = refused.request
     if request is None or cluster.quota_left(request) == UNLIMITED:
         return []
-    return [pod for pod, _ in _largest_first(_holders(cluster, request))[:MOST_OF_QUOTA]]
+    return [pod for pod, _ in _largest_first(_holders(cluster, request))[:MAX_QUOTA_PODS]]
 
 
 def _irreducible(
@@ -81,12 +81,12 @@ def _irreducible(
     """Of each set for a node those of which none can stay."""
     looked = 0
     for name, pods in sets:
-        if looked == MOST_NODES:
+        if looked == MAX_NODES:
             return
         if len(pods) < 2:
             continue
         by_uid = {each.metadata.uid: each for each in _smallest_first(cluster, pods)}
-        gone = of_whom_none_can_stay(by_uid, partial(cluster.fits_without, pod, refused.request, name))
+        gone = pods_to_remove(by_uid, partial(cluster.fits_without, pod, refused.request, name))
         if gone is not None:
             looked += 1
             yield tuple(by_uid[uid] for uid in gone)
@@ -102,7 +102,7 @@ def _held_mib(cluster: KnownCluster, pod: Pod) -> int:
     return 0 if grant is None else sum(usage.memory_mib for usage in pod_usage(grant).values())
 
 
-def _worth_a_look(cluster: KnownCluster, refused: Judgement) -> list[str]:
+def _promising_nodes(cluster: KnownCluster, refused: Judgement) -> list[str]:
     """The nodes where what others hold is in the way."""
     crowded = [
         name
@@ -113,7 +113,7 @@ def _worth_a_look(cluster: KnownCluster, refused: Judgement) -> list[str]:
             and each.asked <= cluster.nodes[name].allocatable.get(each.about, 0)
         )
     ]
-    has_quota = bool(_of_quota(cluster, refused))
+    has_quota = bool(_quota_pods(cluster, refused))
     return [*crowded, *(name for name, each in refused.refusals.items() if each.resolvable or has_quota)]
 
 

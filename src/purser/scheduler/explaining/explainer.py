@@ -29,7 +29,7 @@ from purser.scheduler.explaining.workloads import (
     workload_explanation,
 )
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 """Namespaces in a message."""
 
 _BEING_DELETED = "it is being deleted, so no scheduler places it"
@@ -58,10 +58,10 @@ class Explainer:
     def _elsewhere(self, name: str) -> str:
         """Where there are pods of this name."""
         there = sorted({each.metadata.namespace for each in self._cluster.pods() if each.metadata.name == name})
-        more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+        more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""
         lead = "but namespace" if len(there) == 1 else "but namespaces"
         verb = "does" if len(there) == 1 else "do"
-        return f", {lead} {', '.join(map(brief, there[:_MOST_NAMED]))}{more} {verb}" if there else ""
+        return f", {lead} {', '.join(map(brief, there[:_MAX_NAMED]))}{more} {verb}" if there else ""
 
     def explain_workload(
         self, kind: str, namespace: str, name: str, read: ReadWorkload | None = None

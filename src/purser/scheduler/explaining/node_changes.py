@@ -23,7 +23,7 @@ from purser.kube.objects import Node
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.trial import ChangedNode, Trial
 
-_MOST_NODES = 16
+_MAX_NODES = 16
 """Nodes of which it is found how few of their GPUs have to be uncordoned, where one is not enough."""
 
 Uuids = tuple[str, ...]
@@ -66,7 +66,7 @@ def _few_gpus(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids
     """For each node GPUs of which none can stay cordoned."""
     before = {node.metadata.name: node for node in nodes}
     ways = (_with_gpus(node, _cordoned(node)) for node in nodes)
-    for every in list(islice(trial.helpful(ways), _MOST_NODES)):
+    for every in list(islice(trial.helpful(ways), _MAX_NODES)):
         node = before[every.node.metadata.name]
         found = every
         for uuid in reversed(every.what):

@@ -24,7 +24,7 @@ from purser.scheduler.explaining.trial import PodTrial, Trial
 
 _OF_KUBERNETES = "node.kubernetes.io/"
 
-_MOST_TAINTS = 16
+_MAX_TAINTS = 16
 """Combinations of taints that are tried."""
 
 _OF_FAMILIES = dict.fromkeys(name for family in FAMILIES for name in family.pod_annotations)
@@ -106,7 +106,7 @@ def tolerations(trial: Trial) -> Iterator[Suggestion]:
     fits = trial.fits(tolerating(trial.pod, taints))
     needed = {_tolerable(trial.pod, nodes[name].taints) for name in fits}
     ordered = sorted(needed, key=lambda each: (len(each), [str(taint) for taint in each]))
-    found = (each for fewest in ordered[:_MOST_TAINTS] for each in _tolerated(trial, fewest))
+    found = (each for fewest in ordered[:_MAX_TAINTS] for each in _tolerated(trial, fewest))
     yield from islice(found, 1)
 
 

@@ -12,7 +12,7 @@ from purser.kube.resource_quotas import ResourceQuota
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.trial import Trial
 
-_MOST_DEMANDS = 64
+_MAX_DEMANDS = 64
 """Nodes of which it is computed what the pod would use of its quota there."""
 
 
@@ -24,7 +24,7 @@ def least_demand(trial: Trial) -> Demand | None:
     words = quota_words(request.family)
     named = trial.cluster.quotas(request.namespace)
     with trial.cluster.with_quotas([_without(each, (words.memory, words.cores)) for each in named]):
-        fits = trial.fits(trial.pod)[:_MOST_DEMANDS]
+        fits = trial.fits(trial.pod)[:_MAX_DEMANDS]
         demands = {found for name in fits if (found := trial.cluster.demand_on(name, request)) is not None}
     return min(demands, key=lambda each: (each.memory_mib, each.cores_percent), default=None)
 

@@ -12,7 +12,7 @@ from purser.core.model import DeviceRequest, Grant
 Who = TypeVar("Who")
 T = TypeVar("T")
 
-MOST_TRIED = 64
+MAX_TRIED = 64
 """Numbers that are tried one by one."""
 
 Lacking = tuple[int, dict[str, tuple[int, int]]]
@@ -55,7 +55,7 @@ def fewer_cpus(amount_milli: int) -> list[int]:
     """Where a kubelet aligns CPUs, less is not always easier: the static policy gives whole CPUs to a container, and
     shares the rest. Whole numbers are taken first, and what is shared only where none of them fits. Ascending in that
     sense, in thousandths."""
-    whole = range(1000, amount_milli, 1000)[-MOST_TRIED:]
+    whole = range(1000, amount_milli, 1000)[-MAX_TRIED:]
     shared = [each - 1 for each in (*whole, amount_milli)]
     return [*shared, *whole]
 
@@ -82,7 +82,7 @@ def fewest_holders(held: Sequence[tuple[Who, Demand]], left: QuotaLimits, demand
     return [who for who, _ in gone]
 
 
-def of_whom_none_can_stay(uids: Iterable[str], fits_without: Callable[[Collection[str]], bool]) -> list[str] | None:
+def pods_to_remove(uids: Iterable[str], fits_without: Callable[[Collection[str]], bool]) -> list[str] | None:
     """Pods without which a pod fits, those spared first that come first; None: it does not fit without any of them."""
     gone = dict.fromkeys(uids)
     if not fits_without(gone.keys()):

@@ -49,17 +49,19 @@ def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) 
     if pod.status.phase != "Pending" and is_creating is None:
         return None
     if node is None:
-        return _of_kubelet(StartReason.NODE_GONE)
+        return _kubelet_obstacle(StartReason.NODE_GONE)
     ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
     if ready is not None and ready.status != "True":
         is_silent = ready.status == "Unknown"
-        return _of_kubelet(StartReason.NODE_UNKNOWN if is_silent else StartReason.KUBELET_NOT_READY, ready.message)
+        return _kubelet_obstacle(
+            StartReason.NODE_UNKNOWN if is_silent else StartReason.KUBELET_NOT_READY, ready.message
+        )
     if events:
         last = events[-1]
         return Obstacle(last.component or "kubelet", last.reason, brief(last.message, MAX_TEXT), _remedy(last.reason))
     if is_creating is not None:
         return is_creating
-    return _of_kubelet(StartReason.CREATING if pod.status.start_time else StartReason.NOT_ADMITTED)
+    return _kubelet_obstacle(StartReason.CREATING if pod.status.start_time else StartReason.NOT_ADMITTED)
 
 
 def failure(pod: Pod) -> Obstacle | None:
@@ -118,7 +120,7 @@ def _exit(ended: ContainerStateTerminated) -> str:
     return brief(f"exit code {ended.exit_code}{f': {ended.message}' if ended.message else ''}", MAX_TEXT)
 
 
-def _of_kubelet(reason: StartReason, text: str = "") -> Obstacle:
+def _kubelet_obstacle(reason: StartReason, text: str = "") -> Obstacle:
     return Obstacle("kubelet", reason, brief(text, MAX_TEXT) or reason.happened, reason.remedy)
 
 

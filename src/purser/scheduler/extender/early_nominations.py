@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from purser.adapters.eligibility import barred, is_placed_freely
+from purser.adapters.eligibility import is_placed_freely, why_not_schedulable
 from purser.core.dialects import DialectError
 from purser.core.model import PodRequest
 from purser.kube import Client, KubeError
@@ -35,7 +35,7 @@ MANY_NODES = 500
 NEXT = 2
 """Pods that are next in turn: kube-scheduler asks about them before it would see a nomination."""
 
-MOST_AHEAD = 64
+MAX_AHEAD = 64
 """Nominated pods that may wait at most: some seconds of kube-scheduler's work, and a write takes milliseconds."""
 
 _WRITES = 4
@@ -137,7 +137,7 @@ class EarlyNominations:
 
     def _tidy(self) -> None:
         """Without nominated pods none is passed over."""
-        if len(self._queue) > 2 * len(self._waiting) + MOST_AHEAD:
+        if len(self._queue) > 2 * len(self._waiting) + MAX_AHEAD:
             self._queue = [place for place in self._queue if place.uid in self._waiting]
             heapq.heapify(self._queue)
 
@@ -164,7 +164,7 @@ class EarlyNominations:
 
     def _first(self) -> tuple[_Place, Pod] | None:
         """The first pod that is not nominated, but for those that kube-scheduler comes to right now."""
-        if len(self._ahead) >= MOST_AHEAD or len(self._cache.fleet) < MANY_NODES or not self._is_active():
+        if len(self._ahead) >= MAX_AHEAD or len(self._cache.fleet) < MANY_NODES or not self._is_active():
             return None
         next_in_turn: list[_Place] = []
         found = None
@@ -194,7 +194,7 @@ class EarlyNominations:
             found = self._feasibility.decide(request, self._cache.fleet.names(), "nominate", created)
             for place in np.argsort(-found.scores, kind="stable")[:_TRIED].tolist():
                 node = self._cache.node(found.fits[place])
-                if node is None or not np.isfinite(found.scores[place]) or barred(pod, node):
+                if node is None or not np.isfinite(found.scores[place]) or why_not_schedulable(pod, node):
                     continue
                 try:
                     self._reservations.reserve_early(node.metadata.name, request)

@@ -100,7 +100,7 @@ class KubeExtender:
         self._early_nominations = EarlyNominations(client, cache, feasibility, reservations, gate, metrics)
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._was_active = False
-        cache.disputes.on_closed = self._tell_of_dispute
+        cache.disputes.on_closed = self._report_dispute
         cache.arrivals.on_new_mix = cache.on_new_inventory = self._plan_ahead
         cache.on_released, cache.on_bound = decisions.released, decisions.bound
         self.pending.on_gone = decisions.gone
@@ -267,7 +267,7 @@ class KubeExtender:
         turns: dict[str, Callable[[], Awaitable[None]]] = {
             "bindings": self._binder.resolve,
             "leadership": self._follow_leadership,
-            "expired state": self._let_go,
+            "expired state": self._drop_expired,
             "waiting pods": self.retry_refused,
             "gauges": self._count_grants,
             "decision log": self._keep_log,
@@ -296,7 +296,7 @@ class KubeExtender:
             self._take_over()
         self._was_active = is_active
 
-    async def _let_go(self) -> None:
+    async def _drop_expired(self) -> None:
         self._cache.tick()
 
     async def _count_grants(self) -> None:
@@ -361,7 +361,7 @@ class KubeExtender:
         if self._gate.is_open:
             self.refresh()
 
-    def _tell_of_dispute(self, node: str, text: str) -> None:
+    def _report_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:
             message = f"Disputed GPUs are closed to new pods: {text}"
             self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")

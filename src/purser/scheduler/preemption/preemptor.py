@@ -101,7 +101,7 @@ class Preemptor:
         """
         uid = request.uid
         refused = self._refused.pop(uid)
-        await self._heard_of(request)
+        await self._note_asked(request)
         waiting = self._waiting(uid)
         if waiting is None:
             return {}
@@ -115,7 +115,7 @@ class Preemptor:
             {node: frozenset(pod.uid for pod in victims.pods or ()) for node, victims in proposed.items()},
         )
         if search.chosen is None:
-            self._tell_why_not(pod, search.why_not)
+            self._report_why_not(pod, search.why_not)
             return {}
         self._nominate(pod, request, search.chosen)
         chosen = search.chosen
@@ -128,15 +128,15 @@ class Preemptor:
         for refused in waiting[:MAX_SOUGHT]:
             if self._cache.budgets.are_known and refused in self._refused:
                 self._refused.pop(refused.request.uid)
-                is_seen_to = True  # what fails once fails at each look: until it is refused again
+                is_processed = True  # what fails once fails at each look: until it is refused again
                 with self._client.failures.guard(PODS, ref_of_request(refused.request)):
-                    is_seen_to = await self._see_to(refused)
-                if not is_seen_to:
+                    is_processed = await self._process(refused)
+                if not is_processed:
                     self._refused.put_back(refused)
 
     # --- Purser's own preemption
 
-    async def _see_to(self, refused: _Refused) -> bool:
+    async def _process(self, refused: _Refused) -> bool:
         """Whether the pod need not be looked at again before it is refused again."""
         waiting = self._waiting(refused.request.uid)
         if waiting is None:
@@ -151,7 +151,7 @@ class Preemptor:
             return pod.status.nominated_node_name == node or await self._write_nomination(request, node)
         search = await self._search.on_nodes(request, refused.refusals, self._feasibility.quota_left(request))
         if search.chosen is None:
-            self._tell_why_not(pod, search.why_not)
+            self._report_why_not(pod, search.why_not)
             return True
         # While all nodes were looked at, pods came and went, and this one may have been bound.
         waiting = self._waiting(request.uid)
@@ -160,7 +160,7 @@ class Preemptor:
         chosen = self._search.on_node(search.chosen.node, request, self._feasibility.quota_left(request))
         return chosen is not None and await self._preempt(waiting[0], request, chosen)
 
-    async def _heard_of(self, request: PodRequest) -> None:
+    async def _note_asked(self, request: PodRequest) -> None:
         """kube-scheduler, which waits, may ask about a pod that is gone by now as well."""
         until = self._cache.clock.monotonic() + WATCH_LAG_TIMEOUT_S
         if self._cache.pod_by_uid(request.uid) is not None or not await self._is_there(request):
@@ -207,13 +207,13 @@ class Preemptor:
             if (known := self._cache.pod_by_uid(request.uid)) is not None:  # another replica may have nominated it
                 self._cache.nominations.put_pod(known)
             return False
-        self._tell(pod, request, chosen)
-        await self._clear_lower(chosen.node, request)
+        self._report(pod, request, chosen)
+        await self._clear_lower_nominations(chosen.node, request)
         asked = []
         for victim in chosen.pods:
             if self._waiting(request.uid) is None:
                 return True  # the others stay
-            if await self._ask_to_go(victim, pod, chosen.node):
+            if await self._evict(victim, pod, chosen.node):
                 asked.append(victim.uid)
         if len(asked) == len(chosen.pods):
             return True
@@ -222,15 +222,15 @@ class Preemptor:
 
     def _nominate(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
         self._cache.nominations.nominate(request, chosen.node, chosen.uids)
-        self._tell(pod, request, chosen)
+        self._report(pod, request, chosen)
 
-    def _tell(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
+    def _report(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
         self._reported.forget(request.uid)
         self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _sentence(chosen, request.namespace))
         victims = [victim.key for victim in chosen.pods]
         log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
 
-    async def _clear_lower(self, node: str, request: PodRequest) -> None:
+    async def _clear_lower_nominations(self, node: str, request: PodRequest) -> None:
         """Pods of lower priority that were nominated to the node and no longer fit are free to go elsewhere."""
         for lower in self._cache.nominations.lower(node, request.priority):
             if not self._search.fits_once_left(node, lower):
@@ -248,7 +248,7 @@ class Preemptor:
             return False
         return True
 
-    async def _ask_to_go(self, victim: Occupant, pod: Pod, node: str) -> bool:
+    async def _evict(self, victim: Occupant, pod: Pod, node: str) -> bool:
         """Delete a pod with its own grace period; whether it goes, or is gone."""
         condition = {
             "type": "DisruptionTarget",
@@ -274,7 +274,7 @@ class Preemptor:
             self._events.event(ref_of(PODS, victim_pod), SchedulerReason.PREEMPTED, message)
         return True
 
-    def _tell_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
+    def _report_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
         """An event on what kube-scheduler cannot know or report; once, as long as nothing changes."""
         uid, message = pod.metadata.uid, _not_available(why_not)
         if TOO_FEW not in why_not or self._reported.get(uid) == message:

@@ -67,7 +67,7 @@ class VictimSearch:
                 if victims is not None:
                     found.append(victims)
                     continue
-                why = TOO_FEW if any(self._lower(name, request)) else NO_VICTIMS
+                why = TOO_FEW if any(self._lower_priority_pods(name, request)) else NO_VICTIMS
             why_not[why] = why_not.get(why, 0) + 1
         return Search(cheapest(found), why_not)
 
@@ -75,7 +75,7 @@ class VictimSearch:
         self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED, proposed: Collection[str] = ()
     ) -> Victims | None:
         """The victims on one node; None where preemption would not help, or is not needed."""
-        lower = {occupant.uid: occupant for occupant in self._lower(node, request)}
+        lower = {occupant.uid: occupant for occupant in self._lower_priority_pods(node, request)}
         for uid in proposed:
             lower.setdefault(uid, self._occupant(uid))
         if not lower or any(occupant.priority >= request.priority for occupant in lower.values()):
@@ -113,7 +113,7 @@ class VictimSearch:
 
         return fits
 
-    def _lower(self, node: str, request: PodRequest) -> Iterable[Occupant]:
+    def _lower_priority_pods(self, node: str, request: PodRequest) -> Iterable[Occupant]:
         """Pods with grants on a node that the request outranks, that hold them and are not leaving it anyway."""
         return (
             occupant for occupant in self._outranked(node, request) if not self._reservations.is_early(occupant.uid)

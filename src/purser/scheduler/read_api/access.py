@@ -112,13 +112,13 @@ class AccessControl:
             if user is None:
                 return _UNKNOWN
             if namespace is None:
-                return await self._of_all(user)
-            return await self._of_namespace(user, namespace)
+                return await self._cluster_verdict(user)
+            return await self._namespace_verdict(user, namespace)
         except KubeError as error:
             log.warning("Failed to review a token for the read API", error=brief(error))
             return _AWAY
 
-    async def _of_all(self, user: ReviewedUser) -> AccessVerdict:
+    async def _cluster_verdict(self, user: ReviewedUser) -> AccessVerdict:
         name = brief(user.username)
         if await review_path(self._client, user, READ_VERB, STATE_PATH):
             return AccessVerdict(200, name, sees_nodes=True)
@@ -127,7 +127,7 @@ class AccessControl:
         )
         return AccessVerdict(403, name, message)
 
-    async def _of_namespace(self, user: ReviewedUser, namespace: str) -> AccessVerdict:
+    async def _namespace_verdict(self, user: ReviewedUser, namespace: str) -> AccessVerdict:
         name = brief(user.username)
         if await review_resource(self._client, user, "list", PODS, namespace):
             return AccessVerdict(200, name, sees_nodes=await review_resource(self._client, user, "list", NODES))

@@ -111,7 +111,7 @@ class StatePage:
         snapshot = await self._snapshot()
         if (known := snapshot.documents.get(scope)) is not None:
             return known
-        made = self._whole(snapshot) if scope is None else await self._of_namespace(snapshot, scope)
+        made = self._whole(snapshot) if scope is None else await self._namespace_state(snapshot, scope)
         return snapshot.documents.put(scope, made)
 
     async def _snapshot(self) -> _Snapshot:
@@ -173,7 +173,7 @@ class StatePage:
         pieces = _pieces(snapshot.replica, snapshot.nodes, _all(snapshot.grants), _all(snapshot.waiting))
         return self._document(snapshot.sequence, snapshot.digest, pieces)
 
-    async def _of_namespace(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
+    async def _namespace_state(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
         replica = StateReplica("", snapshot.replica.places_pods, "")
         grants, waiting = snapshot.grants.get(scope.namespace, ()), snapshot.waiting.get(scope.namespace, ())
         nodes = snapshot.nameless_nodes

@@ -13,7 +13,7 @@ from purser.core.model import DeviceMode, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.offers import FleetOffers
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 """Profiles in a sentence."""
 
 
@@ -96,5 +96,5 @@ def _beyond(wanted: str, place: str, largest: str) -> str:
 
 
 def _listed(words: tuple[str, ...]) -> str:
-    more = ", ..." if len(words) > _MOST_NAMED else ""
-    return ", ".join(brief(word, 63) for word in words[:_MOST_NAMED]) + more
+    more = ", ..." if len(words) > _MAX_NAMED else ""
+    return ", ".join(brief(word, 63) for word in words[:_MAX_NAMED]) + more

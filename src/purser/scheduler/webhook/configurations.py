@@ -63,11 +63,11 @@ def validating_configuration(settings: WebhookSettings, target: ServiceTarget | 
         "apiVersion": VALIDATING_WEBHOOKS.api_version,
         "kind": VALIDATING_WEBHOOKS.kind,
         "metadata": {"name": VALIDATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
-        "webhooks": [of_pods, *of_labelled, of_bindings | {"objectSelector": {}}, _of_workloads(settings, target)],
+        "webhooks": [of_pods, *of_labelled, of_bindings | {"objectSelector": {}}, _workloads_webhook(settings, target)],
     }
 
 
-def _of_workloads(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
+def _workloads_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
     """It only warns, so its timeout is short, and nothing is refused without it."""
     rules = [
         {**_rule(["CREATE", "UPDATE"], list(resources)), "apiGroups": [group]} for group, resources in WORKLOADS.items()

@@ -15,10 +15,10 @@ from purser.core.pod.units import units_text
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.review import Decision, DecisionReason
 
-_MOST_WARNED = 3
+_MAX_WARNED = 3
 """Containers per pod: the API server cuts the warnings of one answer after 4096 bytes."""
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 """Trusted namespaces that a message names."""
 
 _HOLDS = {
@@ -92,8 +92,8 @@ class DeviceRules:
         if decision is None or decision.allowed:
             return decision
         names = sorted(self._trusted)
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        where = f": {', '.join(names[:_MOST_NAMED])}{more}" if names else ", currently empty"
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        where = f": {', '.join(names[:_MAX_NAMED])}{more}" if names else ", currently empty"
         way_out = (
             f"only pods in trusted namespaces (chart value webhook.deviceNamespaces{where}) may name or see devices"
         )
@@ -137,7 +137,7 @@ class DeviceRules:
         ]
         if Enforcement.MPS in there:
             warnings += [f'container "{part.name}" {_NO_CLIENT}' for part in shares if not part.hold.by_mps]
-        return tuple(warnings)[:_MOST_WARNED]
+        return tuple(warnings)[:_MAX_WARNED]
 
 
 def names_no_devices(pod: PodReading) -> Decision | None:

@@ -35,7 +35,7 @@ def node_policies(
 ) -> list[Raw]:
     """The policies and their bindings, for accounts in this namespace. Whether agents may taint, cordon and label their
     nodes is a text as the namespace is: the chart has its values there."""
-    found = (_of_nodes(namespace, agents_taint, agents_cordon, agents_label), _of_events(namespace))
+    found = (_nodes_policy(namespace, agents_taint, agents_cordon, agents_label), _events_policy(namespace))
     return [each for policy in found for each in (policy, _binding(policy["metadata"]["name"]))]
 
 
@@ -53,7 +53,7 @@ def writers_conditions(namespace: str) -> list[Raw]:
     return [{"name": "pursers-accounts", "expression": whoever}]
 
 
-def _of_nodes(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:
+def _nodes_policy(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:
     variables = {**_rights(namespace, agents_taint, agents_cordon, agents_label), **_fields()}
     guarded = {f"request.operation == 'UPDATE' && {rule}": why for rule, why in _node_rules().items()}
     return _policy(namespace, OF_NODES, ["nodes", "nodes/status"], variables, guarded)
@@ -131,7 +131,7 @@ def _node_rules() -> dict[str, str]:
     }
 
 
-def _of_events(namespace: str) -> Raw:
+def _events_policy(namespace: str) -> Raw:
     variables = {
         "node": _NODE,
         "account": _by_user(namespace, lambda each: f"'{each.account}'"),

@@ -84,7 +84,7 @@ class WebhookRegistration:
         for resource, wanted in self._wanted:
             with self._client.failures.guard(resource, wanted):
                 try:
-                    await self._look_after(resource, wanted)
+                    await self._check_configuration(resource, wanted)
                     looked_at += 1
                 except KubeError as error:
                     name = wanted["metadata"]["name"]
@@ -108,19 +108,19 @@ class WebhookRegistration:
                 pause = backoff.next()
             await until(self._clock.sleep(pause), self._changed.wait())
 
-    async def _look_after(self, resource: Resource[Raw], wanted: Raw) -> None:
+    async def _check_configuration(self, resource: Resource[Raw], wanted: Raw) -> None:
         name = wanted["metadata"]["name"]
         try:
             present = await self._client.get(resource, name)
         except NotFoundError:
-            self._tell(name, "missing", f"{resource.kind} {name} does not exist: {_REMEDY}")
+            self._report(name, "missing", f"{resource.kind} {name} does not exist: {_REMEDY}")
             return
         own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, REQUIRED_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
-        await self._bring_ca(resource, present, own)
+        await self._set_ca(resource, present, own)
         found = list(differences(_by_name(present), _by_name(wanted)))
-        self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
+        self._report(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
 
-    async def _bring_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
+    async def _set_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
         """Only into Purser's webhooks. It fails where their order was changed meanwhile."""
         bundle = base64.b64encode(self._ca_bundle()).decode()
         operations: list[Raw] = []
@@ -138,7 +138,7 @@ class WebhookRegistration:
             return  # removed meanwhile, which the next check reports
         log.info("Updated the CA in a webhook configuration", configuration=name)
 
-    def _tell(self, name: str, state: str, problem: str) -> None:
+    def _report(self, name: str, state: str, problem: str) -> None:
         self._metrics.webhook_configuration(name, state)
         if state == "right":
             if self._problems.pop(name, None):

@@ -211,7 +211,7 @@ class Decision(msgspec.Struct, frozen=True):
         return "patched" if self.patch else "allowed"
 
 
-_MOST_OF_A_WARNING = 4096
+_MAX_WARNING_CHARACTERS = 4096
 """Characters, as many as the API server passes on of all warnings of a request together."""
 
 _reviews = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
@@ -251,5 +251,5 @@ def encode_review(request: AdmissionRequest, decision: Decision) -> bytes:
         response["patch"] = msgspec.json.encode(decision.patch)  # bytes: encoded as base64, as the API has it
     if decision.warnings:
         # They quote the object's author, and the API server drops those with control characters.
-        response["warnings"] = [brief(each, _MOST_OF_A_WARNING) for each in decision.warnings]
+        response["warnings"] = [brief(each, _MAX_WARNING_CHARACTERS) for each in decision.warnings]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})

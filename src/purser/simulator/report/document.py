@@ -31,7 +31,7 @@ def document(workload: Workload, runs: list[AnyRun]) -> dict[str, Any]:
             "pods": len(workload.pods),
             "notes": list(workload.notes),
         },
-        "policies": [{"policy": name, **_of_policy(each)} for name, each in by_policy(runs).items()],
+        "policies": [{"policy": name, **_policy_document(each)} for name, each in by_policy(runs).items()],
     }
     if limits := [
         {"order": run.order, **msgspec.to_builtins(run.bounds)}
@@ -42,14 +42,14 @@ def document(workload: Workload, runs: list[AnyRun]) -> dict[str, Any]:
     return found
 
 
-def _of_policy(runs: list[AnyRun]) -> dict[str, Any]:
+def _policy_document(runs: list[AnyRun]) -> dict[str, Any]:
     means: dict[str, Any] = _timed_means(runs) if isinstance(runs[0], TimedRun) else _means(runs)
     return {
         **means,
         "placed": _short(mean_of(runs, lambda run: run.placed)),
         "failed": {name: _short(count) for name, count in mean_by_key([run.failed for run in runs]).items()},
         "pods_per_second": round(mean_of(runs, lambda run: run.pods_per_second), 1),
-        "runs": [_of_run(run) for run in runs],
+        "runs": [_run_document(run) for run in runs],
     }
 
 
@@ -66,7 +66,7 @@ def _timed_means(runs: list[AnyRun]) -> dict[str, Any]:
     return {name: round(sum(getattr(run, name) for run in runs) / len(runs), 4) for name in ("hours", *_TIMED_NUMBERS)}
 
 
-def _of_run(run: AnyRun) -> dict[str, Any]:
+def _run_document(run: AnyRun) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run, str_keys=True)
     for name in ("policy", "curve", "waits_s", "bounds"):
         plain.pop(name, None)
@@ -80,7 +80,7 @@ def _short(number: float) -> float:
 
 def as_csv(runs: list[AnyRun]) -> str:
     """A line for each run, numbers by percent or class in columns of their own."""
-    lines = [_flat(_of_run(run) | {"policy": run.policy}) for run in runs]
+    lines = [_flat(_run_document(run) | {"policy": run.policy}) for run in runs]
     heads = ["policy", *dict.fromkeys(head for line in lines for head in line if head != "policy")]
     text = io.StringIO()
     writer = csv.DictWriter(text, heads, restval=0, lineterminator="\n")

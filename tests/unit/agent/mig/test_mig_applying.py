@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import Gpus
 
 from purser.agent.mig import HardwareError, Layout
-from purser.agent.mig.applying import WithdrawnError, bring, differences
+from purser.agent.mig.applying import WithdrawnError, apply_layouts, differences
 
 OFF = Layout(False)
 SMALL = Layout(True, ("1g.5gb",) * 7)
@@ -13,7 +13,7 @@ LARGE = Layout(True, ("3g.20gb", "3g.20gb"))
 
 def test_only_gpus_that_differ_are_touched() -> None:
     gpus = Gpus(SMALL, OFF, LARGE)
-    bring(gpus, {0: SMALL, 1: SMALL})
+    apply_layouts(gpus, {0: SMALL, 1: SMALL})
     assert gpus.layouts() == [SMALL, SMALL, LARGE]
     assert gpus.calls == ["mode 1 True", f"devices 1 {','.join(SMALL.devices)}"]
 
@@ -21,15 +21,15 @@ def test_only_gpus_that_differ_are_touched() -> None:
 def test_twice_changes_nothing_more() -> None:
     gpus = Gpus(OFF, OFF)
     wanted = {0: LARGE, 1: LARGE}
-    bring(gpus, wanted)
+    apply_layouts(gpus, wanted)
     before = len(gpus.calls)
-    bring(gpus, wanted)
+    apply_layouts(gpus, wanted)
     assert len(gpus.calls) == before
 
 
 def test_mig_is_switched_off_after_its_devices_are_gone() -> None:
     gpus = Gpus(SMALL)
-    bring(gpus, {0: OFF})
+    apply_layouts(gpus, {0: OFF})
     assert gpus.calls == ["devices 0 ", "mode 0 False"]
     assert gpus.layouts() == [OFF]
 
@@ -39,7 +39,7 @@ def test_what_fails_half_way_is_undone(before: Layout) -> None:
     gpus = Gpus(before, before)
     gpus.fails = {"devices 1 3g": 1}
     with pytest.raises(HardwareError, match=r"devices 1 3g.* failed; the previous layout was restored"):
-        bring(gpus, {0: LARGE, 1: LARGE})
+        apply_layouts(gpus, {0: LARGE, 1: LARGE})
     assert gpus.layouts() == [before, before]
 
 
@@ -47,7 +47,7 @@ def test_what_fails_half_way_is_undone(before: Layout) -> None:
 def test_what_is_wanted_no_more_stops_between_two_gpus(done: int, said: str) -> None:
     gpus = Gpus(OFF, OFF, OFF)
     with pytest.raises(WithdrawnError, match=f"changed by then: {said}$"):
-        bring(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(gpu.layout == LARGE for gpu in gpus.now) < done)
+        apply_layouts(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(gpu.layout == LARGE for gpu in gpus.now) < done)
     assert gpus.layouts() == [LARGE] * done + [OFF] * (3 - done)
 
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_undone_is_reported() -> None:
     gpus = Gpus(SMALL)
     gpus.fails = {"devices 0": 2}
     with pytest.raises(HardwareError, match=r"could not be restored: devices 0 1g"):
-        bring(gpus, {0: LARGE})
+        apply_layouts(gpus, {0: LARGE})
 
 
 def test_what_the_gpu_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_what_the_gpu_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) ->
         HardwareError,
         match=r"GPU 0 does not have the requested layout \(3g.20gb, 3g.20gb\); the previous layout was restored",
     ):
-        bring(gpus, {0: LARGE})
+        apply_layouts(gpus, {0: LARGE})
     assert gpus.layouts() == [OFF]
 
 

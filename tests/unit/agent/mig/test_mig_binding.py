@@ -8,7 +8,7 @@ import yaml
 from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, MigHardware
-from purser.agent.mig.applying import bring
+from purser.agent.mig.applying import apply_layouts
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import device_uuids
@@ -48,24 +48,24 @@ def test_layouts_follow_one_another(hardware: MigHardware) -> None:
         Layout(False),
     )
     for layout in (BALANCED, small, large, nothing, BALANCED, off):
-        bring(hardware, {0: layout})
+        apply_layouts(hardware, {0: layout})
         assert hardware.gpus()[0].layout == layout
 
 
 def test_what_does_not_fit_is_undone(hardware: MigHardware) -> None:
-    bring(hardware, {0: BALANCED})
+    apply_layouts(hardware, {0: BALANCED})
     too_much = Layout(True, ("3g.20gb",) * 3)
     with pytest.raises(HardwareError, match=r"Insufficient Resources; the previous layout was restored"):
-        bring(hardware, {0: too_much})
+        apply_layouts(hardware, {0: too_much})
     assert hardware.gpus()[0].layout == BALANCED
 
 
 def test_a_gpu_in_use_is_left_as_it_is(node: SimulatedDriver, hardware: MigHardware) -> None:
     node.add_process(0, 1, ProcessLoad(memory_mib=100))
     with pytest.raises(HardwareError, match=r"enabling MIG on GPU 0: the GPU is in use"):
-        bring(hardware, {0: BALANCED})
+        apply_layouts(hardware, {0: BALANCED})
     node.remove_process(0, 1)
-    bring(hardware, {0: BALANCED})
+    apply_layouts(hardware, {0: BALANCED})
     node.add_process(device_uuids(node.folder, 0)[0], 2, ProcessLoad(memory_mib=100))
     with pytest.raises(HardwareError, match=r"In use by another client"):
-        bring(hardware, {0: Layout(True)})
+        apply_layouts(hardware, {0: Layout(True)})

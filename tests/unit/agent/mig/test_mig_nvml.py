@@ -6,7 +6,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import A100, FakeNvml
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, NoHardware
-from purser.agent.mig.applying import bring
+from purser.agent.mig.applying import apply_layouts
 from purser.agent.mig.hardware import Offered
 from purser.agent.mig.nvml import NvmlHardware, open_mig, profile_name
 
@@ -26,10 +26,10 @@ BALANCED = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
 
 def test_a_gpu_is_what_it_was_made(nvml: FakeNvml, hardware: NvmlHardware) -> None:
     assert hardware.gpus() == (MigGpu(index=0, device_id=A100, uuids=("GPU-a",)),)
-    bring(hardware, {0: Layout(True, BALANCED)})
+    apply_layouts(hardware, {0: Layout(True, BALANCED)})
     assert hardware.gpus()[0].layout == Layout(True, BALANCED)
     assert all(computes for _, _, computes in nvml.instances.values())
-    bring(hardware, {0: Layout(False)})
+    apply_layouts(hardware, {0: Layout(False)})
     assert hardware.gpus()[0].layout == Layout(False)
     assert not nvml.instances
     hardware.close()
@@ -37,7 +37,7 @@ def test_a_gpu_is_what_it_was_made(nvml: FakeNvml, hardware: NvmlHardware) -> No
 
 
 def test_a_gpu_names_itself_and_its_mig_devices_or_nothing(nvml: FakeNvml, hardware: NvmlHardware) -> None:
-    bring(hardware, {0: Layout(True, ("1g.5gb",) * 2)})
+    apply_layouts(hardware, {0: Layout(True, ("1g.5gb",) * 2)})
     assert hardware.gpus()[0].uuids == ("GPU-a", *(f"MIG-{handle}" for handle in sorted(nvml.instances)))
     nvml.hides_uuids = True
     assert hardware.gpus()[0].uuids == ()
@@ -75,7 +75,7 @@ def test_a_gpu_offers_its_profiles_in_mig_mode_or_not(hardware: NvmlHardware) ->
 
 def test_drivers_without_profile_names_are_helped_out() -> None:
     hardware = NvmlHardware(FakeNvml(tells_names=False))
-    bring(hardware, {0: Layout(True, ("1g.5gb", "1g.5gb+me", "3g.20gb"))})
+    apply_layouts(hardware, {0: Layout(True, ("1g.5gb", "1g.5gb+me", "3g.20gb"))})
     assert hardware.gpus()[0].layout.devices == ("1g.5gb", "1g.5gb+me", "3g.20gb")
 
 
@@ -117,10 +117,10 @@ def test_a_mode_that_did_not_change_is_reported(
 def test_a_half_made_instance_is_recreated(nvml: FakeNvml, hardware: NvmlHardware) -> None:
     nvml.dies_after_instance = True
     with pytest.raises(SystemExit):
-        bring(hardware, {0: Layout(True, ("3g.20gb",))})
+        apply_layouts(hardware, {0: Layout(True, ("3g.20gb",))})
     nvml.dies_after_instance = False
     assert hardware.gpus()[0].layout.devices == ("3g.20gb (incomplete)",)
-    bring(hardware, {0: Layout(True, ("3g.20gb",))})
+    apply_layouts(hardware, {0: Layout(True, ("3g.20gb",))})
     assert hardware.gpus()[0].layout.devices == ("3g.20gb",)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from purser.agent.nvml import fresh
 from purser.agent.nvml.driver import DriverError
-from purser.agent.nvml.fresh import FreshLook
+from purser.agent.nvml.fresh import DriverProbe
 
 pytestmark = pytest.mark.processes
 
@@ -31,7 +31,7 @@ def test_a_process_that_cannot_be_killed_holds_up_nobody_and_gets_no_second_besi
 ) -> None:
     program = tmp_path / "hangs.py"
     program.write_text("import time; time.sleep(600)")
-    look = FreshLook("libnvidia-ml.so.1", program)
+    look = DriverProbe("libnvidia-ml.so.1", program)
     with pytest.raises(DriverError, match="timed out"):
         look()
     with pytest.raises(DriverError, match=f"process {started[0].pid} has been hanging in the driver"):

@@ -16,7 +16,7 @@ from tests.unit.agent.sriov.sysfs_tree import HostTree
 
 from purser.agent.sriov import ddptool
 from purser.agent.sriov.ddp import ASK_AGAIN_AFTER_S, DdpPackages, read_node, running_versions
-from purser.agent.sriov.ddptool import DdpError, in_host, told_by_ddptool
+from purser.agent.sriov.ddptool import DdpError, in_host, package_by_ddptool
 from purser.agent.sriov.netlink import GenericNetlink, attributes
 from purser.agent.sriov.sysfs import SriovTree
 from purser.core.sriov.configuration import sriov_config
@@ -172,11 +172,11 @@ def said(name):
 
 def test_what_ddptool_says(tmp_path):
     tool = a_tool(tmp_path, f"test \"$*\" = '-l -a -j -s {PF}' && echo '{said(GTP)}'")
-    assert told_by_ddptool([tool], PF) == GTP
+    assert package_by_ddptool([tool], PF) == GTP
     with pytest.raises(DdpError, match="exited with code 1"):
-        told_by_ddptool([tool], OTHER_PF)
-    assert told_by_ddptool([a_tool(tmp_path, "exit 8")], PF) == ""
-    assert told_by_ddptool([a_tool(tmp_path, 'echo \'{"DDPInventory": {"address": "x"}}\'')], PF) == ""
+        package_by_ddptool([tool], OTHER_PF)
+    assert package_by_ddptool([a_tool(tmp_path, "exit 8")], PF) == ""
+    assert package_by_ddptool([a_tool(tmp_path, 'echo \'{"DDPInventory": {"address": "x"}}\'')], PF) == ""
 
 
 def until_gone(pid):
@@ -205,21 +205,21 @@ def until_gone(pid):
 def test_a_ddptool_that_fails_costs_no_more_than_its_deadline(tmp_path, monkeypatch, text, why):
     monkeypatch.setattr(ddptool, "DDPTOOL_DEADLINE_S", 0.2)
     with pytest.raises(DdpError, match=why):
-        told_by_ddptool([a_tool(tmp_path, text)], PF)
+        package_by_ddptool([a_tool(tmp_path, text)], PF)
     if (child := tmp_path / "child").exists():
         until_gone(child.read_text().strip())
 
 
 def test_a_ddptool_that_is_none_is_named(tmp_path):
     with pytest.raises(DdpError, match="cannot run ddptool"):
-        told_by_ddptool([str(tmp_path / "gone")], PF)
+        package_by_ddptool([str(tmp_path / "gone")], PF)
 
 
 @needs_root
 def test_the_tool_of_the_host_sees_the_hosts_network_interfaces(tmp_path):
     with other_namespace() as namespace:
         script = a_tool(tmp_path, f"printf '%s' '{said('@')}' | sed \"s|@|$(readlink /proc/self/ns/net)|\"")
-        found = told_by_ddptool(in_host(Path("/"), namespace, script), PF)
+        found = package_by_ddptool(in_host(Path("/"), namespace, script), PF)
         assert found == str(namespace.readlink())
     assert found != str(Path("/proc/self/ns/net").readlink())
 

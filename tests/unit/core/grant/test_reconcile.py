@@ -13,8 +13,8 @@ from purser.core.grant.reconcile import (
     PodBook,
     SchedulerBook,
     differences,
+    disputes_to_publish,
     reckon,
-    to_tell,
 )
 from purser.core.ledger import Ledger, LedgerError, pod_usage
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
@@ -76,7 +76,7 @@ def settled(books):
     adopted = {pod.uid: pod.grant for pod in books.pods if pod.grant is not None and kubelet.get(pod.key)}
     agent = {uid: grant for uid, grant in books.agent.items() if uid in uids} | adopted
     books = msgspec.structs.replace(books, kubelet=kubelet, agent=agent)
-    told = read_disputes(text_of(to_tell(books)), NODE)
+    told = read_disputes(text_of(disputes_to_publish(books)), NODE)
     return msgspec.structs.replace(books, disputes=told, scheduler=reckon(NODE, DEVICES, books.pods, told))
 
 
@@ -161,7 +161,7 @@ def test_a_pod_without_a_grant_closes_the_devices_that_it_asks_for(pod, closed):
 
 def test_a_pod_in_a_forged_phase_closes_its_gpus_and_is_reported():
     word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
-    told = to_tell(NodeRecords("n1", {}), ended=[word])
+    told = disputes_to_publish(NodeRecords("n1", {}), ended=[word])
     assert told.held == (word,)
     assert reckon("n1", DEVICES, [], told).closed.keys() == {"a"}
     seen = {

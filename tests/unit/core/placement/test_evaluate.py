@@ -167,7 +167,7 @@ def test_what_one_numa_node_lacks_comes_before_what_the_quota_lacks() -> None:
 
 
 def test_the_shapes_that_were_not_asked_for_the_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_module, "_MOST_ASKS", 8)
+    monkeypatch.setattr(evaluate_module, "_MAX_VERDICTS", 8)
     state = fleet(1)
     evaluator = Evaluator(state, BINPACK)
     for memory in range(1, 20):

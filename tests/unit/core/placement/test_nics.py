@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.core.placement.test_kubelet import config, machine
 
 from purser.core.device.answers import preferred_ids
-from purser.core.device.ids import device_ids, told_numa_nodes, uuids_of
+from purser.core.device.ids import device_ids, reported_numa_nodes, uuids_of
 from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet import Fleet
 from purser.core.kubelet import cpumanager, managers
@@ -216,7 +216,7 @@ class Kubelet:
             for i in range(count)
         }  # fmt: skip
         gpus = {
-            id_: PluginDevice(id_, True, told_numa_nodes(d) or None)
+            id_: PluginDevice(id_, True, reported_numa_nodes(d) or None)
             for d in self.inventory.devices
             for id_ in device_ids(d)
         }

@@ -110,7 +110,7 @@ async def at_work(world):
 @pytest.fixture
 async def world(folder, client):
     async with living(folder, client) as world:
-        world.workers.all_told()
+        world.workers.all_reported()
         yield world
 
 
@@ -200,7 +200,7 @@ async def test_cpus_of_a_pod_that_goes_while_another_is_admitted_are_free_after_
 @pytest.mark.parametrize(("version", "keeps"), [("v1.32.0", False), ("v1.31.14", True), ("v1.22.0", False)])
 async def test_some_kubelets_take_the_pod_that_was_asked_for_last_for_alive(folder, client, version, keeps):
     async with living(folder, client, version) as world:
-        world.workers.all_told()
+        world.workers.all_reported()
         for uid in ("before", "last"):
             await world.admit(uid)
             world.workers.updated(pod(uid), ended(uid))
@@ -214,7 +214,7 @@ async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_be
     folder, client, monkeypatch
 ):
     async with living(folder, client, "v1.28.15") as world:
-        world.workers.all_told()
+        world.workers.all_reported()
         await world.admit("cpus")
         world.workers.deleted(pod("cpus"))
         world.plugin.failure = "no"
@@ -243,6 +243,6 @@ async def test_the_last_pod_of_a_restart_keeps_running_while_its_plugin_is_still
     async with at_work(World(Node(folder, **STATIC), None, client)) as world:
         for uid in ("new", "runs"):
             world.workers.added(pod(uid))
-        world.workers.all_told()
+        world.workers.all_reported()
         await world.until(lambda: [each.holds_devices for each in world.workers.listed()] == [False, True])
         assert world.rejected == ["UnexpectedAdmissionError"]

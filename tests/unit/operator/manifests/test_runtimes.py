@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from purser.operator.manifests import as_told_apart
+from purser.operator.manifests import runtime_class_key
 from purser.operator.model import RuntimeKind
 from purser.operator.names import RUNTIME_LABEL
 from purser.operator.policy import decode
@@ -16,7 +16,7 @@ NVIDIA = {"devicePlugin": {"flavor": "nvidia"}}
 
 
 def told_apart(kind: RuntimeKind, spec: dict[str, Any]) -> RuntimeKind:
-    return as_told_apart(kind, decode({"metadata": {"name": "p"}, "spec": spec}).spec)
+    return runtime_class_key(kind, decode({"metadata": {"name": "p"}, "spec": spec}).spec)
 
 
 @pytest.mark.parametrize(

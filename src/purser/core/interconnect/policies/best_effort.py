@@ -27,7 +27,7 @@ from purser.core.interconnect.greedy import greedy
 from purser.core.interconnect.partitions import Values, best_set
 from purser.core.interconnect.topology import Scores, Topology
 
-MOST_EXACT = 16
+MAX_EXACT_GPUS = 16
 """GPUs among which the rule is followed exactly."""
 
 
@@ -39,9 +39,9 @@ def best_effort(topology: Topology, ask: Ask) -> GpuSet:
         return GpuSet(ask.available)
     if ask.size == 1:
         return GpuSet(ask.required or ask.available[:1])
-    if len(topology.scores) <= MOST_EXACT:
+    if len(topology.scores) <= MAX_EXACT_GPUS:
         return GpuSet(_exact(topology.scores, ask.available, ask))
-    if len(ask.available) <= MOST_EXACT:
+    if len(ask.available) <= MAX_EXACT_GPUS:
         return GpuSet(_exact_among(topology.scores, ask))
     return greedy(topology, ask)
 

@@ -126,13 +126,15 @@ def _refusal(rules: Behaviour, state: DeviceManagerState, want: Want) -> str | N
         )
     known = state.resources.get(want.resource, PluginResource())
     if rules.checks_health_of_held_devices:
-        return None if want.is_running else _ill(known, want.resource, held.device_ids if held else frozenset())
+        return (
+            None if want.is_running else _health_problem(known, want.resource, held.device_ids if held else frozenset())
+        )
     if known.is_listed or held is not None or want.required == 0:
         return None
     return f"can't allocate unregistered device {want.resource}"
 
 
-def _ill(known: PluginResource, resource: str, held: frozenset[str]) -> str | None:
+def _health_problem(known: PluginResource, resource: str, held: frozenset[str]) -> str | None:
     """What newer kubelets check before all else; a request of 0 fails by it as well."""
     if not known.is_listed:
         return f"cannot allocate unregistered device {resource}"

@@ -91,7 +91,7 @@ def generate_hints(
     nodes the latter holds here for older kubelets too (they only start there with max-allowable-numa-nodes, and then
     compute for hours): what is left out are sets with nodes that hold none of it, which are never preferred but for a
     request of 0, so that only a merged hint that is not preferred can come out narrower than that kubelet's. Where so
-    many nodes hold the resource that there are more than `MOST_MASKS` sets, the narrow ones are looked at, width by
+    many nodes hold the resource that there are more than `MAX_MASKS` sets, the narrow ones are looked at, width by
     width, and the widest (which is preferred where none of the narrow ones holds enough).
     """
     everything = _placements(node, resource.devices.values())

@@ -21,18 +21,18 @@ from purser.core.kubelet.state import (
 )
 from purser.core.kubelet.versions import behaviour
 
-MOST_COMBINED = 10
+MAX_COMBINED = 10
 """NUMA nodes with CPUs, with memory, and with devices of one resource, of which all sets are looked at. kubelet's own
 limit is 8 by default."""
 
-MOST_PLACES = 64
+MAX_PLACES = 64
 """Distinct sets of NUMA nodes at which the devices of one resource are: each is counted for every set looked at."""
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 """Sockets, and uncore caches: CPUs are sought in each of one within each of the other. Virtual machines may have as
 many sockets as CPUs."""
 
-MOST_DISTANT = 255
+MAX_DISTANCE = 255
 """The largest distance between NUMA nodes: firmware has one byte for each (ACPI's SLIT)."""
 
 
@@ -43,18 +43,18 @@ def check_coherence(node: KubeletNode, state: KubeletState) -> None:
 
 
 def _problems(node: KubeletNode, state: KubeletState) -> Iterator[str]:
-    yield from _of_machine(node.machine)
+    yield from _machine_problems(node.machine)
     if _needs_distances(node.config):
-        yield from _of_distances(node.machine)
+        yield from _distance_problems(node.machine)
     for name, resource in state.devices.resources.items():
-        yield from _of_resource(node.machine, name, resource)
+        yield from _resource_problems(node.machine, name, resource)
     if state.cpus is not None:
-        yield from _of_cpus(node.machine, state.cpus)
+        yield from _cpu_problems(node.machine, state.cpus)
     if state.memory is not None:
-        yield from _of_memory(node.machine, state.memory)
+        yield from _memory_problems(node.machine, state.memory)
 
 
-def _of_machine(machine: Machine) -> Iterator[str]:
+def _machine_problems(machine: Machine) -> Iterator[str]:
     numbers = [numa.node for numa in machine.numa_nodes]
     if numbers != sorted(set(numbers)):
         yield f"NUMA nodes {numbers} are not in ascending order"
@@ -62,11 +62,11 @@ def _of_machine(machine: Machine) -> Iterator[str]:
         yield "a CPU belongs to two NUMA nodes"
     if strange := set(machine.cpus_by_numa) - set(numbers):
         yield f"CPUs are on NUMA nodes {sorted(strange)}, which do not exist on the machine"
-    if len(machine.cpus_by_numa) > MOST_COMBINED:
-        yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, but at most {MOST_COMBINED} are supported"
+    if len(machine.cpus_by_numa) > MAX_COMBINED:
+        yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, but at most {MAX_COMBINED} are supported"
     for name, parts in (("sockets", machine.cpus_by_socket), ("uncore caches", machine.cpus_by_uncore)):
-        if len(parts) > MOST_PARTS:
-            yield f"{len(parts)} {name}, but at most {MOST_PARTS} are supported"
+        if len(parts) > MAX_PARTS:
+            yield f"{len(parts)} {name}, but at most {MAX_PARTS} are supported"
 
 
 def _needs_distances(config: KubeletConfig) -> bool:
@@ -76,32 +76,30 @@ def _needs_distances(config: KubeletConfig) -> bool:
     return compares and has_option and config.topology_options.prefer_closest_numa_nodes
 
 
-def _of_distances(machine: Machine) -> Iterator[str]:
+def _distance_problems(machine: Machine) -> Iterator[str]:
     """kubelet takes a node's number for its place in the list. Linux lists the nodes that are online: where numbers are
     missing kubelet reads another node's distance, or crashes."""
     rows = [numa.distances for numa in machine.numa_nodes if numa.distances]
     if any(len(row) < machine.nodes_mask.bit_length() for row in rows):
         yield "prefer-closest-numa-nodes is on, but the distances to some NUMA nodes are missing"
-    if any(not 0 <= distance <= MOST_DISTANT for row in rows for distance in row):
-        yield f"distances between NUMA nodes must be from 0 to {MOST_DISTANT}"
+    if any(not 0 <= distance <= MAX_DISTANCE for row in rows for distance in row):
+        yield f"distances between NUMA nodes must be from 0 to {MAX_DISTANCE}"
 
 
-def _of_resource(machine: Machine, name: str, resource: PluginResource) -> Iterator[str]:
+def _resource_problems(machine: Machine, name: str, resource: PluginResource) -> Iterator[str]:
     places = {device.numa_nodes or () for device in resource.devices.values()}
-    if len(places) > MOST_PLACES:
+    if len(places) > MAX_PLACES:
         yield (
-            f"devices of {name!r} are on {len(places)} different sets of NUMA nodes, but at most {MOST_PLACES} are "
+            f"devices of {name!r} are on {len(places)} different sets of NUMA nodes, but at most {MAX_PLACES} are "
             "supported"
         )
         return
     bearing = machine.nodes_mask & mask_of(number for place in places for number in place)
-    if bearing.bit_count() > MOST_COMBINED:
-        yield (
-            f"devices of {name!r} are on {bearing.bit_count()} NUMA nodes, but at most {MOST_COMBINED} are supported"
-        )
+    if bearing.bit_count() > MAX_COMBINED:
+        yield (f"devices of {name!r} are on {bearing.bit_count()} NUMA nodes, but at most {MAX_COMBINED} are supported")
 
 
-def _of_cpus(machine: Machine, cpus: CpuState) -> Iterator[str]:
+def _cpu_problems(machine: Machine, cpus: CpuState) -> Iterator[str]:
     """That a CPU is held twice is not a problem: containers hold on to those of their pod's init containers, and older
     kubelets share them again once these are gone."""
     named = cpus.default | cpus.reserved
@@ -111,7 +109,7 @@ def _of_cpus(machine: Machine, cpus: CpuState) -> Iterator[str]:
         yield f"the machine does not have CPUs {format_cpuset(strange)}"
 
 
-def _of_memory(machine: Machine, memory: MemoryState) -> Iterator[str]:
+def _memory_problems(machine: Machine, memory: MemoryState) -> Iterator[str]:
     """Groups may disagree about their members: a container may be given one node of a group, which then leaves it, the
     others stay (see `purser.core.kubelet.memorymanager.tables.assign`)."""
     known = mask_of(memory.nodes)
@@ -133,8 +131,8 @@ def _of_memory(machine: Machine, memory: MemoryState) -> Iterator[str]:
     if any(block.size < 0 for block in _blocks(memory)):
         yield "a negative amount of memory is assigned"
     counting: Mask = mask_of(number for number, node in memory.nodes.items() if _counts(node))
-    if counting.bit_count() > MOST_COMBINED:
-        yield f"{counting.bit_count()} NUMA nodes have memory, but at most {MOST_COMBINED} are supported"
+    if counting.bit_count() > MAX_COMBINED:
+        yield f"{counting.bit_count()} NUMA nodes have memory, but at most {MAX_COMBINED} are supported"
 
 
 def _counts(node: MemoryNode) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 
 from purser.core.placement.kernels.arguments import Floats, Ints
 from purser.core.placement.policies.by_key import ByKey
-from purser.core.placement.policies.scale import MOST_GPU_MILLI, cpu_share, in_range
+from purser.core.placement.policies.scale import MAX_GPU_MILLI, cpu_share, in_range
 from purser.core.placement.shape import View
 
 
@@ -17,7 +17,7 @@ class BestFitNodes:
     def score(self, view: View) -> Floats:
         """See `ArrayNodePolicy.score`."""
         cpu = cpu_share(view.cpu_free_milli - view.shape.cpu_milli)
-        gpu = (view.idle - view.demand) / MOST_GPU_MILLI
+        gpu = (view.idle - view.demand) / MAX_GPU_MILLI
         return in_range(np.trunc((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100))
 
 

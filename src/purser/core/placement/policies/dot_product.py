@@ -3,7 +3,7 @@
 import numpy as np
 
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI, cpu_share, in_range
+from purser.core.placement.policies.scale import MAX_CPU_MILLI, MAX_GPU_MILLI, cpu_share, in_range
 from purser.core.placement.shape import View
 
 
@@ -15,6 +15,6 @@ class DotProductNodes:
 
     def score(self, view: View) -> Floats:
         """See `ArrayNodePolicy.score`."""
-        cpu = cpu_share(view.cpu_free_milli) * (view.shape.cpu_milli / MOST_CPU_MILLI)
-        gpu = (view.idle / MOST_GPU_MILLI) * (view.demand / MOST_GPU_MILLI)
+        cpu = cpu_share(view.cpu_free_milli) * (view.shape.cpu_milli / MAX_CPU_MILLI)
+        gpu = (view.idle / MAX_GPU_MILLI) * (view.demand / MAX_GPU_MILLI)
         return in_range(np.trunc(100 * (1 - (cpu + gpu) / 2)))

@@ -7,7 +7,7 @@ policy adds, each as a table that `plan` makes once in a while, in a scheduler b
 2. Nodes are kept whole for pods that need whole ones (`reserve`), as long as there is room elsewhere.
 3. CPU runs out before GPUs do (`kernels`): GPUs beyond what the node's CPU is enough for count as lost, and so does
    CPU that no pod can use, at its price in GPUs, for pods that want nothing else.
-4. Models that some pods insist on are not for pods that could use others (`scarcity`).
+4. Models that some pods retry_until_accepted on are not for pods that could use others (`scarcity`).
 
 What remains is FGD: the loss is a score in integers. Between equal scores, and on few nodes before that, the tightest
 fit decides (`tightness`), then the first node: either fills nodes up.
@@ -33,7 +33,7 @@ from purser.core.placement.policies.plan import Plan, plan
 from purser.core.placement.policies.pros_and_cons import pros_and_cons
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import NOT_KEPT
-from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI
+from purser.core.placement.policies.scale import MAX_CPU_MILLI, MAX_GPU_MILLI
 from purser.core.placement.policies.scarcity import penalties
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import PodShape, View
@@ -41,7 +41,7 @@ from purser.recent import Recent
 
 _WITHOUT_MIX = Pair(BestFitNodes(), BEST_FIT_GPUS)
 _SEVERAL = TopologyGpus()
-_MOST_SHAPES = 4096
+_MAX_SHAPES = 4096
 """Of which is known what they pay."""
 _CHANGE = 64
 """The plan is recomputed when the number of nodes has changed by more than one in this many."""
@@ -125,7 +125,7 @@ class Purser:
         """That of which the following are."""
         self._lost = (_Lost(), _Lost())
         """For pods without GPUs, and with some."""
-        self._penalties: Recent[PodShape, Floats] = Recent(_MOST_SHAPES)
+        self._penalties: Recent[PodShape, Floats] = Recent(_MAX_SHAPES)
 
     @property
     def epoch(self) -> int:
@@ -223,8 +223,8 @@ def tightness(view: View, nodes: int) -> Floats:
     """
     demand, count = view.demand, view.shape.gpu_count
     cpu = view.cpu_free_milli - view.shape.cpu_milli
-    cpu_part = np.where(cpu >= LIMITED, 0.0, np.minimum(cpu / MOST_CPU_MILLI, 1.0))
-    gpu_part = np.minimum((view.idle - demand) / MOST_GPU_MILLI, 1.0)
+    cpu_part = np.where(cpu >= LIMITED, 0.0, np.minimum(cpu / MAX_CPU_MILLI, 1.0))
+    gpu_part = np.minimum((view.idle - demand) / MAX_GPU_MILLI, 1.0)
     is_whole = (demand == WHOLE_MILLI * count) & (count > 0)
     weight = np.where(is_whole, max(_ON_FEW_NODES / max(nodes, 1), _BETWEEN_EQUALS), _BETWEEN_EQUALS)
     found: Floats = weight * (1.0 - (cpu_part + gpu_part) / 2)

@@ -5,14 +5,14 @@ import numpy as np
 from purser.core.placement.kernels.arguments import Floats, Ints
 from purser.core.placement.kernels.plain import LIMITED
 
-MOST_CPU_MILLI = 128_000
-MOST_GPU_MILLI = 8_000
+MAX_CPU_MILLI = 128_000
+MAX_GPU_MILLI = 8_000
 """Both are constants of FGD's evaluation, so that scores round as they do there; nodes may have more."""
 
 
 def cpu_share(milli: Ints) -> Floats:
     """Of the largest node's CPU; all of it where CPU is not limited."""
-    found: Floats = np.where(milli >= LIMITED, 1.0, milli / MOST_CPU_MILLI)
+    found: Floats = np.where(milli >= LIMITED, 1.0, milli / MAX_CPU_MILLI)
     return found
 
 

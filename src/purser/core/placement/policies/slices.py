@@ -21,10 +21,10 @@ import numpy.typing as npt
 from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Floats, Ints
 
-_LEAST_MILLI = 10
+_MIN_MILLI = 10
 """Smaller shares count as this."""
 _GRAINS_MILLI = (1, 10, 25)
-_MOST_SIZES = 40
+_MAX_SIZES = 40
 """Where there are more, they are rounded up to a coarser grain: time grows with their number."""
 _CLOSE = 1e-9
 
@@ -47,8 +47,8 @@ def _sizes(demand: Mapping[int, float]) -> tuple[Ints, Floats]:
     for grain in _GRAINS_MILLI:
         merged.clear()
         for milli, count in known.items():
-            merged[max(-(-milli // grain) * grain, _LEAST_MILLI)] += count  # type: ignore[assignment]
-        if len(merged) <= _MOST_SIZES:
+            merged[max(-(-milli // grain) * grain, _MIN_MILLI)] += count  # type: ignore[assignment]
+        if len(merged) <= _MAX_SIZES:
             break
     return np.array(sorted(merged), np.int64), np.array([merged[size] for size in sorted(merged)], np.float64)
 

@@ -96,7 +96,7 @@ class _Turns:
         try:
             due = latest_turn(spec, taken or cron_job["metadata"]["creationTimestamp"], now)
         except (ValueError, KeyError, OSError) as error:
-            self._tell(
+            self._emit_event(
                 cron_job, "UnparseableSchedule", f'unparseable schedule: "{spec.get("schedule")}" : {error}', "Warning"
             )
             return ""
@@ -104,15 +104,17 @@ class _Turns:
             return ""
         deadline = spec.get("startingDeadlineSeconds")
         if deadline is not None and (now - due).total_seconds() > deadline:
-            self._tell(cron_job, "MissSchedule", f"Missed scheduled time to start a job: {timestamp(due)}", "Warning")
+            self._emit_event(
+                cron_job, "MissSchedule", f"Missed scheduled time to start a job: {timestamp(due)}", "Warning"
+            )
             return timestamp(due)
         policy = spec.get("concurrencyPolicy", "Allow")
         if active and policy == "Forbid":
-            self._tell(cron_job, "JobAlreadyActive", _FORBIDDEN)
+            self._emit_event(cron_job, "JobAlreadyActive", _FORBIDDEN)
             return ""
         for job in active if policy == "Replace" else ():
             await self._delete(job)
-            self._tell(cron_job, "SuccessfulDelete", f"Deleted job {job['metadata']['name']}")
+            self._emit_event(cron_job, "SuccessfulDelete", f"Deleted job {job['metadata']['name']}")
         await self._create(cron_job, due)
         return timestamp(due)
 
@@ -123,9 +125,9 @@ class _Turns:
         except AlreadyExistsError:
             return  # Made before this process began.
         except ApiError as error:
-            self._tell(cron_job, "FailedCreate", f"Error creating job: {error}", "Warning")
+            self._emit_event(cron_job, "FailedCreate", f"Error creating job: {error}", "Warning")
             raise
-        self._tell(cron_job, "SuccessfulCreate", f"Created job {body['metadata']['name']}")
+        self._emit_event(cron_job, "SuccessfulCreate", f"Created job {body['metadata']['name']}")
 
     async def _delete(self, job: Raw) -> None:
         metadata = job["metadata"]
@@ -136,7 +138,7 @@ class _Turns:
         except (NotFoundError, ConflictError):
             return
 
-    def _tell(self, cron_job: Raw, reason: str, message: str, kind: str = "Normal") -> None:
+    def _emit_event(self, cron_job: Raw, reason: str, message: str, kind: str = "Normal") -> None:
         self._recorder.event(ref_of(self._kind, cron_job), reason, message, type=kind)
 
 

@@ -48,7 +48,7 @@ def plan(
             kept[node] = pod
     wanted = [node for node in sorted(fits) if fits[node] is NodeFit.RUNS]
     full = occupied | kept.keys() | {target(pod) for pod in failed}
-    deletions += _outdated_to_go(daemon_set, revision, wanted, kept)
+    deletions += _outdated_to_delete(daemon_set, revision, wanted, kept)
     creations = tuple(node for node in wanted if node not in full)
     return DaemonPlan(creations, tuple(deletions), _status(revision, fits, wanted, kept, occupied))
 
@@ -61,7 +61,7 @@ def target(pod: Raw) -> str:
     return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
 
 
-def _outdated_to_go(daemon_set: Raw, revision: str, wanted: Sequence[str], kept: Mapping[str, Raw]) -> list[Raw]:
+def _outdated_to_delete(daemon_set: Raw, revision: str, wanted: Sequence[str], kept: Mapping[str, Raw]) -> list[Raw]:
     """Old pods that make room for new ones now: those that are not ready at once, others as far as the bound goes."""
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     if strategy.get("type") == "OnDelete":

@@ -22,7 +22,7 @@ import msgspec
 from purser.operator.names import GROUP, KIND, VERSION
 from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
 from purser.operator.policy.decoding import is_name, problems
-from purser.operator.policy.importing.absent import tell_ignored_labels, without_absent
+from purser.operator.policy.importing.absent import report_ignored_labels, without_absent
 from purser.operator.policy.importing.drivers import NOT_GIVEN, with_drivers
 from purser.operator.policy.importing.effects import idle
 from purser.operator.policy.importing.elsewhere import with_mig_strategy, without_chart_labels
@@ -101,14 +101,14 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
     """
     lost = Losses("spec", [])
     documents = list(_each(documents))
-    old, drivers = _told_apart([each for each in documents if not _is(each, "v1", "Node")], lost)
+    old, drivers = _sort_objects([each for each in documents if not _is(each, "v1", "Node")], lost)
     given = _renamed(_spec_of(old))
-    tell_ignored_labels([each for each in documents if _is(each, "v1", "Node")], given, lost)
+    report_ignored_labels([each for each in documents if _is(each, "v1", "Node")], given, lost)
     given = without_placing(without_chart_labels(without_absent(given, lost), lost), lost)
     given = with_mig_strategy(given)
     given = with_drivers(given, {_name(each): _spec_of(each) for each in drivers}, lost)
     spec = section(ClusterPolicySpec, given, "", _REASONS, lost)
-    _say_what_was_meant(spec, lost)
+    _set_differing_defaults(spec, lost)
     policy = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": _checked_name(old)}, "spec": spec}
     idling = tuple(each.text for each in lines(idle(spec, decode(policy).spec)))
     return Imported(policy, lines(lost.losses), idling)
@@ -126,7 +126,7 @@ def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
             yield document
 
 
-def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Object]]:
+def _sort_objects(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Object]]:
     """The active policy and the drivers; the others are reported: they have no effect."""
     policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
     drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
@@ -207,7 +207,7 @@ def _renamed(given: Raw) -> Raw:
     return {**given, "driver": driver}
 
 
-def _say_what_was_meant(spec: Raw, lost: Losses) -> None:
+def _set_differing_defaults(spec: Raw, lost: Losses) -> None:
     """Where Purser's default is another one, in place."""
     spec.setdefault("devicePlugin", {})["flavor"] = "nvidia"
     spec.setdefault("dcgm", {}).setdefault("enabled", True)
@@ -220,7 +220,7 @@ def _say_what_was_meant(spec: Raw, lost: Losses) -> None:
 def _without_workload(spec: Raw, lost: Losses) -> None:
     plugin = spec.get("validator", {}).get("plugin", {})
     if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
-        lost.lose(
+        lost.drop(
             True, "validator.plugin.env", "the device plugin check does not start a pod, so WITH_WORKLOAD is removed"
         )
         plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
@@ -241,9 +241,9 @@ def _without_contradictions(spec: Raw, lost: Losses) -> None:
             item = at[name].pop(int(place[2]))
             where = f"{where}[{place[2]}]"
             named = f"profile {item['name']} is removed" if "name" in item else "removed"
-            lost.lose_whole(where, f"{named}: {found[0]}", Rank.RUNS)
+            lost.drop_whole(where, f"{named}: {found[0]}", Rank.RUNS)
             continue
         del at[name]
         why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
         rank = Rank.RUNS if name == "profiles" else Rank.SETTING
-        lost.lose_whole(where, f"removed: {why}", rank)
+        lost.drop_whole(where, f"removed: {why}", rank)

@@ -13,7 +13,7 @@ import msgspec
 from purser.core.wording import natural, some
 from purser.operator.names import WORKLOAD_LABEL
 from purser.operator.policy.fields import Workload
-from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, says_something
+from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, is_requested
 
 _SANDBOX, _DEFAULT = "sandboxWorkloads", "defaultWorkload"
 _VIRTUAL = tuple(each for each in get_args(Workload) if each != "container")
@@ -114,9 +114,9 @@ def without_absent(given: Raw, lost: Losses) -> Raw:
         section = at(given, each.place)
         if not isinstance(section, dict):
             continue  # of another type, or absent: it is reported like any unknown field
-        if each.is_on(given) and says_something(section):
-            lost.lose_whole(each.place, each.why, Rank.NOTHING)
-        elif says_something(section):
+        if each.is_on(given) and is_requested(section):
+            lost.drop_whole(each.place, each.why, Rank.NOTHING)
+        elif is_requested(section):
             off.append(f"{lost.prefix}.{each.place}")
         rest = _without(rest, each.place)
     if off:
@@ -132,7 +132,7 @@ def _without(given: Raw, place: str) -> Raw:
     return {**given, name: _without(given[name], rest)}
 
 
-def tell_ignored_labels(nodes: Iterable[Mapping[str, Any]], given: Raw, lost: Losses) -> None:
+def report_ignored_labels(nodes: Iterable[Mapping[str, Any]], given: Raw, lost: Losses) -> None:
     """Names the nodes whose label gives their GPUs to virtual machines where NVIDIA's operator did not read it:
     Purser's operands stay away from them."""
     if _sandbox(given):

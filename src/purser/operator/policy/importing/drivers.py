@@ -68,8 +68,8 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     if "upgradePolicy" in base:
         base = {**base, "upgradePolicy": {"autoUpgrade": True, **base["upgradePolicy"]}}
     for each in others:
-        _tell_other_upgrades(each, base, lost)
-    _tell_overlaps(others, lost)
+        _report_other_upgrades(each, base, lost)
+    _report_overlaps(others, lost)
     sidecars = {name: base[name] for name in SIDECARS if name in base}
     driver = {
         **{name: old[name] for name in _OF_THE_POLICY if name in old},
@@ -77,7 +77,7 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
         **{name: value for name, value in base.items() if name not in SIDECARS},
         "profiles": [_profile(each, name, base) for each, name in _named(others, lost)],
     }
-    _tell_no_effect(given, {"driver": driver, **sidecars}, lost)
+    _report_no_effect(given, {"driver": driver, **sidecars}, lost)
     rest = {name: value for name, value in given.items() if name not in SIDECARS}
     return {**rest, **sidecars, "driver": driver}
 
@@ -90,12 +90,12 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.lose_whole("driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOTHING)
+        own.drop_whole("driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOTHING)
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.lose_whole("nodeSelector", f"this NVIDIADriver is not imported: {in_words(error)}", Rank.NOTHING)
+        own.drop_whole("nodeSelector", f"this NVIDIADriver is not imported: {in_words(error)}", Rank.NOTHING)
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
@@ -145,13 +145,13 @@ def _common(bodies: list[Raw]) -> Raw:
     }
 
 
-def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
+def _report_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
     """How its nodes are upgraded is not theirs any more."""
     is_same = "upgradePolicy" in base and _filled(driver.body)["upgradePolicy"] == _filled(base)["upgradePolicy"]
     if "upgradePolicy" in driver.body and not is_same:
         why = "spec.driver.upgradePolicy applies to all nodes and is different"
         own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
-        own.lose_whole("upgradePolicy", why, Rank.FEATURE)
+        own.drop_whole("upgradePolicy", why, Rank.FEATURE)
 
 
 def _not_as_others(base: Raw, common: Any) -> Raw:
@@ -169,7 +169,7 @@ def _filled(body: Raw) -> Raw:
     return {**filled, **sidecars}
 
 
-def _tell_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
+def _report_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
     for place, each in enumerate(drivers):
         if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
             others = ", ".join(before)
@@ -182,7 +182,7 @@ def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return all(one[label] == other[label] for label in one.keys() & other.keys())
 
 
-def _tell_no_effect(old: Raw, new: Raw, lost: Losses) -> None:
+def _report_no_effect(old: Raw, new: Raw, lost: Losses) -> None:
     """What the ClusterPolicy says of drivers and NVIDIADrivers say otherwise."""
     given = {f"driver.{name}": value for name, value in old["driver"].items() if name != "useNvidiaDriverCRD"}
     given |= {name: old[name] for name in SIDECARS if name in old}

@@ -30,14 +30,14 @@ def with_mig_strategy(given: Raw) -> Raw:
 
 
 def _strategies(given: Raw) -> Iterator[Any]:
-    yield from _of_arguments(at(given, "devicePlugin.args"))
-    yield from _of_variables(at(given, "devicePlugin.env"))
-    yield from _of_arguments(at(given, "gfd.args"))
-    yield from _of_variables(at(given, "gfd.env"))
+    yield from _strategies_in_arguments(at(given, "devicePlugin.args"))
+    yield from _strategies_in_variables(at(given, "devicePlugin.env"))
+    yield from _strategies_in_arguments(at(given, "gfd.args"))
+    yield from _strategies_in_variables(at(given, "gfd.env"))
     yield at(given, "gfd.migStrategy")
 
 
-def _of_arguments(arguments: Any) -> Iterator[Any]:
+def _strategies_in_arguments(arguments: Any) -> Iterator[Any]:
     words = [str(each) for each in arguments] if isinstance(arguments, list) else []
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -45,7 +45,7 @@ def _of_arguments(arguments: Any) -> Iterator[Any]:
             yield value if equals else next(iter(words[place + 1 :]), None)
 
 
-def _of_variables(variables: Any) -> Iterator[Any]:
+def _strategies_in_variables(variables: Any) -> Iterator[Any]:
     for each in variables if isinstance(variables, list) else []:
         if isinstance(each, dict) and each.get("name") == _VARIABLE:
             yield each.get("value")

@@ -11,7 +11,7 @@ import msgspec
 
 from purser.operator.names import DEPLOY_OPERANDS_LABEL
 from purser.operator.order import Operand
-from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, says_something
+from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, is_requested
 from purser.operator.policy.spec import ClusterPolicySpec
 
 _WRITTEN = dict(zip(ClusterPolicySpec.__struct_fields__, ClusterPolicySpec.__struct_encode_fields__, strict=True))
@@ -30,15 +30,15 @@ def without_placing(given: Raw, lost: Losses) -> Raw:
     for name, (what, label) in _SECTIONS.items():
         if isinstance(section := given.get(name), dict):
             rest[name] = _without(name, what, label, section, lost)
-            _tell_tolerations(name, what, section, given, rest[name], lost)
+            _report_tolerations(name, what, section, given, rest[name], lost)
     return rest
 
 
 def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Raw:
     for field in _SELECTING:
-        if says_something(section.get(field)) or (field != "nodeSelector" and section.get(field)):
+        if is_requested(section.get(field)) or (field != "nodeSelector" and section.get(field)):
             why = f"{what} runs on every GPU node, even on nodes that this field excluded; use instead: "
-            lost.lose_whole(f"{name}.{field}", why + _instead(section[field], label), Rank.RUNS)
+            lost.drop_whole(f"{name}.{field}", why + _instead(section[field], label), Rank.RUNS)
     return {field: value for field, value in section.items() if field not in _SELECTING}
 
 
@@ -50,7 +50,7 @@ def _instead(selector: Any, label: str) -> str:
     return " && ".join(each)
 
 
-def _tell_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Raw, lost: Losses) -> None:
+def _report_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Raw, lost: Losses) -> None:
     """Drivers have their own in Purser, too."""
     if name in ("driver", "daemonsets") or "tolerations" not in section:
         return
@@ -58,7 +58,7 @@ def _tell_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Raw,
     if own := list(_own(section["tolerations"], at(given, "daemonsets.tolerations"))):
         why = f"{what} does not run on nodes with a taint that only it tolerated; use instead, for all operands: "
         text = msgspec.json.encode(own).decode()
-        lost.lose_whole(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOTHING)
+        lost.drop_whole(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOTHING)
 
 
 def _own(tolerations: Any, of_all: Any) -> Iterator[Any]:

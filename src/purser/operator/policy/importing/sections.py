@@ -59,11 +59,11 @@ class Losses(msgspec.Struct, frozen=True):
     """Of every place: ``spec``, ``NVIDIADriver h100: spec``."""
     losses: list[Loss]
 
-    def lose(self, value: Any, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
+    def drop(self, value: Any, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
         """Every value that is set below ``where``."""
         self.losses.extend(Loss(place=f"{self.prefix}.{each}", why=why, rank=rank) for each in leaves(value, where))
 
-    def lose_whole(self, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
+    def drop_whole(self, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
         """All that is below ``where``, as one thing."""
         self.losses.append(Loss(place=f"{self.prefix}.{where}", why=why, rank=rank))
 
@@ -92,10 +92,10 @@ def at(value: Any, place: str) -> Any:
     return value
 
 
-def says_something(value: Any) -> bool:
+def is_requested(value: Any) -> bool:
     """Whether it asks for anything: empty and false values do not."""
     if isinstance(value, dict):
-        return any(says_something(each) for each in value.values())
+        return any(is_requested(each) for each in value.values())
     return value not in (None, False, "", [])
 
 
@@ -154,7 +154,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_met(self, where: str, value: Any) -> bool:
         """Whether Purser does what a field that it does not know asks for: nothing, of something known not to be."""
-        return where in self.unknown and not says_something(value)
+        return where in self.unknown and not is_requested(value)
 
 
 def section(kind: type[msgspec.Struct], given: Raw, path: str, reasons: Reasons, lost: Losses) -> Raw:
@@ -168,7 +168,7 @@ def section(kind: type[msgspec.Struct], given: Raw, path: str, reasons: Reasons,
         if name not in hints and reasons.is_met(where, value):
             continue
         if why := reasons.of(where, name in hints):
-            lost.lose(value, where, why, reasons.ranks.get(where, Rank.SETTING))
+            lost.drop(value, where, why, reasons.ranks.get(where, Rank.SETTING))
             continue
         kept = _value(hints[name], value, where, reasons, lost)
         if kept is not None:
@@ -195,14 +195,14 @@ def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Losses) ->
     try:
         return msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))
     except (msgspec.ValidationError, OverflowError) as error:
-        lost.lose(value, where, in_words(error))
+        lost.drop(value, where, in_words(error))
         return None
 
 
 def _whole(kind: type[msgspec.Struct], kept: Raw, where: str, lost: Losses) -> Raw | None:
     """The section, where it has all that it must have."""
     if missing := [name for name in _needed(kind) if name not in kept]:
-        lost.lose_whole(where, f"required field {missing[0]} is missing")
+        lost.drop_whole(where, f"required field {missing[0]} is missing")
         return None
     return kept
 
@@ -218,14 +218,14 @@ def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Rea
     for place, each in enumerate(given):
         at = f"{where}[{place}]"
         if kind is EnvVar and _has_source(each):
-            lost.lose_whole(at, _SOURCE.format(each.get("name")), Rank.FEATURE)
+            lost.drop_whole(at, _SOURCE.format(each.get("name")), Rank.FEATURE)
             found = [other for other in found if other["name"] != each.get("name")]
             continue
         kept = section(kind, each, at, reasons, lost) if isinstance(each, dict) else None
         try:
             msgspec.convert(kept, kind)
         except msgspec.ValidationError as error:
-            lost.lose(each, at, in_words(error))
+            lost.drop(each, at, in_words(error))
         else:
             found.append(kept)
     if kind is not EnvVar:

@@ -19,7 +19,7 @@ from purser.core.decoding import brief
 from purser.core.kubernetes.times import spelled
 from purser.core.wording import counted, some
 
-MOST_NAMESAKES = 16
+MAX_NAMESAKES = 16
 """Namespaces in which the log has a pod of the name, of which it is remembered."""
 
 _NARROWED = "prioritize"
@@ -104,7 +104,7 @@ class PodSearch:
             self.found = PodDecision(number, self._at, record, judged)
             if isinstance(record, PodPlaced):
                 self._placed = self.found if record.containers else None
-        elif record.pod.name == self._pod and len(self._namesakes) < MOST_NAMESAKES:
+        elif record.pod.name == self._pod and len(self._namesakes) < MAX_NAMESAKES:
             self._namesakes.add(record.pod.namespace)
 
     def _is_it(self, pod: PodKey) -> bool:

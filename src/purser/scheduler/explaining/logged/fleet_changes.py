@@ -14,18 +14,18 @@ from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Sug
 from purser.scheduler.explaining.logged.moment import LoggedMoment
 from purser.scheduler.explaining.logged.offering import if_it_fits
 from purser.scheduler.explaining.logged.request_changes import GPU_CORES, GPU_MEMORY
-from purser.scheduler.explaining.searching import fewest_holders, lacking, may_suffice, of_whom_none_can_stay
+from purser.scheduler.explaining.searching import fewest_holders, lacking, may_suffice, pods_to_remove
 
-MOST_SEARCHED = 32
+MAX_SEARCHED = 32
 """Nodes that are searched for more than one pod: those with the fewest."""
 
-MOST_HOLDERS = 64
+MAX_HOLDERS = 64
 """Pods elsewhere, of the same quota, that may end beside those of a node: those that use most of it."""
 
-_MOST_DEMANDS = 64
+_MAX_DEMANDS = 64
 """Nodes of which it is computed what the pod would use of its quota there."""
 
-_MOST_CORDONED = 16
+_MAX_CORDONED = 16
 """Nodes of which it is found how few of their GPUs have to be uncordoned, where one is not enough."""
 
 
@@ -34,7 +34,7 @@ def least_use(moment: LoggedMoment) -> Demand | None:
     if Reason.QUOTA_NOT_FIT not in moment.reasons:
         return None
     with moment.with_left(UNLIMITED):
-        fits = moment.evaluate().fits[:_MOST_DEMANDS]
+        fits = moment.evaluate().fits[:_MAX_DEMANDS]
         demands = {found for name in fits if (found := moment.demand_on(name)) is not None}
     return min(demands, key=lambda each: (each.memory_mib, each.cores_percent), default=None)
 
@@ -90,7 +90,7 @@ def _one(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tupl
 def _few(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tuple[str, tuple[str, ...]] | None:
     """The fewest of a node of which none can stay cordoned."""
     with moment.with_inventories(_uncordoned(each, each.cordoned) for each in inventories.values()):
-        fits = sorted(moment.evaluate(names=list(inventories)).fits, key=natural)[:_MOST_CORDONED]
+        fits = sorted(moment.evaluate(names=list(inventories)).fits, key=natural)[:_MAX_CORDONED]
     found = []
     for name in fits:
         inventory, gone = inventories[name], list(inventories[name].cordoned)
@@ -155,13 +155,13 @@ def _room(moment: LoggedMoment, holders: list[Grant]) -> list[Grant] | None:
         for each in _alone(moment, name, there):
             if moment.fits_without(name, {each.pod_uid}):
                 return [each]
-    more = {each.pod_uid: each for each in holders[:MOST_HOLDERS]}
+    more = {each.pod_uid: each for each in holders[:MAX_HOLDERS]}
     sets: list[list[Grant]] = []
     for name in sorted(grants, key=lambda each: (len(grants[each]), natural(each))):
         pods = {each.pod_uid: each for each in sorted([*grants[name], *more.values()], key=_mib)}
-        if len(sets) == MOST_SEARCHED:
+        if len(sets) == MAX_SEARCHED:
             break
-        uids = of_whom_none_can_stay(pods, partial(moment.fits_without, name)) if len(pods) > 1 else None
+        uids = pods_to_remove(pods, partial(moment.fits_without, name)) if len(pods) > 1 else None
         if uids is not None:
             sets.append([pods[uid] for uid in uids])
     return min(sets, key=len, default=None)

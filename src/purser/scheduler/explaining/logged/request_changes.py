@@ -16,7 +16,7 @@ from purser.core.wording import counted
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.logged.moment import LoggedMoment
 from purser.scheduler.explaining.logged.offering import if_it_fits
-from purser.scheduler.explaining.searching import MOST_TRIED, at_once, fewer_cpus, largest_that_fits
+from purser.scheduler.explaining.searching import MAX_TRIED, at_once, fewer_cpus, largest_that_fits
 
 GPUS, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES = "gpus", "gpuMemoryMiB", "gpuMemoryPercent", "gpuCoresPercent"
 """What a container asks for, as suggestions name it."""
@@ -61,13 +61,13 @@ def _fits(moment: LoggedMoment, axis: _Axis) -> Callable[[int], bool]:
 def _axes(moment: LoggedMoment) -> Iterator[_Axis]:
     request = moment.request
     for container in request.containers:
-        yield from _of_devices(moment, container)
+        yield from _device_axes(moment, container)
     if Reason.KUBELET_WOULD_REJECT in moment.reasons and request.kubelet_pod is not None:
         for part in request.kubelet_pod.containers:
             yield from _beside_devices(request, part)
 
 
-def _of_devices(moment: LoggedMoment, container: ContainerRequest) -> Iterator[_Axis]:
+def _device_axes(moment: LoggedMoment, container: ContainerRequest) -> Iterator[_Axis]:
     asked, sizes = container.devices, _sizes(container.devices)
 
     def axis(what: str, values: Sequence[int], words: str, *, is_tried: bool = False, **others: object) -> _Axis:
@@ -78,7 +78,7 @@ def _of_devices(moment: LoggedMoment, container: ContainerRequest) -> Iterator[_
         return _Axis(container.name, what, words, values, changed, is_tried)
 
     if asked.count > 1:
-        yield axis(GPUS, range(1, asked.count), str(asked.count), is_tried=asked.count <= MOST_TRIED)
+        yield axis(GPUS, range(1, asked.count), str(asked.count), is_tried=asked.count <= MAX_TRIED)
     if memory := asked.memory_mib or 0:
         values = sorted(size for size in sizes if size < memory) if sizes else range(1, memory)
         yield axis(GPU_MEMORY, values, str(memory), is_tried=bool(sizes))

@@ -5,7 +5,7 @@ import pytest
 from purser.core.kubelet.devicemanager import capacity, hints, restore, stop
 from purser.core.kubelet.devicemanager.requests import pod_request
 from purser.core.kubelet.hints import Hint
-from purser.core.kubelet.masks import MOST_MASKS, mask_of
+from purser.core.kubelet.masks import MAX_MASKS, mask_of
 from purser.core.kubelet.state import DeviceManagerState, KubeletNode, PluginDevice
 from purser.core.kubelet.versions import behaviour
 from purser.core.pod.manifest import ContainerKind
@@ -55,7 +55,7 @@ def test_numa_nodes_that_the_machine_has_not_count_for_nothing(version: str) -> 
 
 def test_where_very_many_nodes_hold_the_resource_narrow_masks_and_the_widest_are_reported() -> None:
     found = told(having(gpus(*range(34))), 2, on=node(numa_nodes=34))
-    assert len(found) <= MOST_MASKS + 1
+    assert len(found) <= MAX_MASKS + 1
     assert all(hint.preferred == (hint.mask.bit_count() == 2) for hint in found)
     assert found[-1] == Hint(mask_of(range(34)), False)
 
