@@ -20,7 +20,7 @@ async def with_warnings(
     """The objects, and the warnings about a pod (``kind`` is ``Pod``) or a workload's pods, as far as they are on nodes
     and have not started: their states name no failed mount, network or device. Raises `purser.kube.errors.KubeError`.
     """
-    creating = [pod for pod in objects.pods if _is_creating(pod) and _is_asked_for(pod, kind, namespace, name)]
+    creating = [pod for pod in objects.pods if _is_creating(pod) and _is_requested(pod, kind, namespace, name)]
     found = dict(objects.warnings)
     try:
         for pod in creating[:MAX_PODS]:
@@ -38,7 +38,7 @@ def _is_creating(pod: ScheduledPod) -> bool:
     return bool(pod.spec.node_name) and not is_terminal(pod) and pod.status.phase != "Running"
 
 
-def _is_asked_for(pod: ScheduledPod, kind: str, namespace: str, name: str) -> bool:
+def _is_requested(pod: ScheduledPod, kind: str, namespace: str, name: str) -> bool:
     if pod.metadata.namespace != namespace:
         return False
     return pod.metadata.name == name if kind == "Pod" else is_of(pod, kind, name)

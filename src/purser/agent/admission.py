@@ -186,11 +186,11 @@ def _turns(
 def next_part(grant: Grant, listed: Mapping[str, tuple[str, ...]], served: frozenset[str]) -> ContainerGrant | None:
     """The container of a pod that kubelet will ask for next; None when all have devices."""
     for place, part in enumerate(grant.containers):
-        behind_has_devices = any(listed.get(later.container) for later in grant.containers[place + 1 :])
+        later_has_devices = any(listed.get(later.container) for later in grant.containers[place + 1 :])
         if part.container in listed:
             if not listed[part.container]:
                 return part
-        elif part.container not in served and not behind_has_devices:
+        elif part.container not in served and not later_has_devices:
             return part
     return None
 

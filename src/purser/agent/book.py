@@ -202,10 +202,10 @@ class Book:
             for pod in listing
             if pod.key in grants
             for container, ids in pod.containers.items()
-            if ids and not self._is_namesakes(grants[pod.key], ids)
+            if ids and not self._has_same_name(grants[pod.key], ids)
         )
 
-    def _is_namesakes(self, grant: Grant, ids: Iterable[str]) -> bool:
+    def _has_same_name(self, grant: Grant, ids: Iterable[str]) -> bool:
         """Whether the book has these ids for another pod of the same name."""
         wanted = frozenset(ids)
         return any(

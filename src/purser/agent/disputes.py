@@ -130,7 +130,9 @@ class DisputeWatch:
         """The same by key, of pods that kubelet listed with GPUs at the last look, and the API server did not have."""
         self.told: Latest[NodeDisputes | None] = Latest(None)
         """What is to be published."""
-        pods.pods.add_handler(on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_gone)
+        pods.pods.add_handler(
+            on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_deleted
+        )
         pods.key_maps.add_handler(
             on_add=lambda _: self._look.set(),
             on_update=lambda *_: self._look.set(),
@@ -254,7 +256,7 @@ class DisputeWatch:
     def _booked_uid(self, key: str) -> str:
         return next((uid for uid, pod in self._book.pods.items() if pod.grant.key == key), "")
 
-    def _on_gone(self, pod: Pod) -> None:
+    def _on_deleted(self, pod: Pod) -> None:
         self._ended.pop(pod.metadata.uid, None)
         if pod.metadata.uid in self._reported_uids or devices_asked(pod):  # kubelet may list it still
             self._look.set()

@@ -393,7 +393,7 @@ class DeviceMonitor:
             if len(answer) == len(self.gpus):
                 backoff.reset()
                 not_before = 0.0
-            elif now >= not_before and await self._would_show_more(answer):
+            elif now >= not_before and await self._can_show_more(answer):
                 not_before = now + backoff.next()
                 await self.scan(reopen=True)
             elif any(gpu.fault is not None for gpu in self.gpus):
@@ -404,7 +404,7 @@ class DeviceMonitor:
         known = self.identified().items()
         return frozenset(uuid for uuid, gpu in known if gpu.fault is None and not self._health_of(uuid).fails_calls)
 
-    async def _would_show_more(self, answer: frozenset[str]) -> bool:
+    async def _can_show_more(self, answer: frozenset[str]) -> bool:
         """Whether reopening the driver brings back a GPU, or takes away one that is not listed any more."""
         try:
             seen = await in_thread(self._driver.answering, "purser-look")

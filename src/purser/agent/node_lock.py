@@ -27,7 +27,7 @@ LOCK_WAIT_S = 45.0
 """How long an agent waits for the one before it. A pod that is deleted with force leaves its containers running for up
 to 30 s, the termination grace period; kubelet's liveness probe lets a container start for 60 s."""
 
-LOCK_LOOK_PERIOD_S = 0.5
+LOCK_RETRY_PERIOD_S = 0.5
 
 
 class SecondAgentError(OSError):
@@ -93,7 +93,7 @@ async def _lock(lock: int, path: Path, stop: asyncio.Event) -> bool:
             log.warning("Waiting for another agent on this node to stop", agent=_holder(path), wait_s=LOCK_WAIT_S)
             is_first = False
         try:
-            async with asyncio.timeout(LOCK_LOOK_PERIOD_S):
+            async with asyncio.timeout(LOCK_RETRY_PERIOD_S):
                 await stop.wait()
         except TimeoutError:
             continue

@@ -207,7 +207,7 @@ class Publisher:
         if self._pcie is not None:
             inventory = with_pcie(inventory, self._pcie.value or self._published_pcie())
         if self._is_leaving:
-            inventory = _to_be_had_no_more(inventory)
+            inventory = _all_unhealthy(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
         node, closed = self.nodes.store.get(self._node), _closed(inventory, disputes)
         there = {} if node is None else node.metadata.annotations
@@ -350,7 +350,7 @@ def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:
     return "False", AgentReason.GPU_DEGRADED, health.message
 
 
-def _to_be_had_no_more(inventory: NodeInventory) -> NodeInventory:
+def _all_unhealthy(inventory: NodeInventory) -> NodeInventory:
     """The same with no GPU that is healthy; those that were not keep their reason."""
     replace = msgspec.structs.replace
     devices = (

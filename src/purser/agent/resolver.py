@@ -167,11 +167,11 @@ class Resolver:
         as far as was heard, or all that it could be; and those that hold devices of which the informer and the book
         have nothing yet."""
         if resolution.turn is not None:
-            return {turn.key for turn in resolution.fitting} | self._unheard_holders(listing)
+            return {turn.key for turn in resolution.fitting} | self._unconfirmed_holders(listing)
         lacking = {pod.key for pod in listing if pod.lacks_devices}
         return {key for key in lacking if key in view.grants or key in view.problems or self._pods.get(key) is None}
 
-    def _unheard_holders(self, listing: Iterable[ListedPod]) -> set[str]:
+    def _unconfirmed_holders(self, listing: Iterable[ListedPod]) -> set[str]:
         holders = {pod.key for pod in listing if any(pod.containers.values()) and self._pods.get(pod.key) is None}
         return holders and holders - {pod.grant.key for pod in self._book.pods.values()}
 

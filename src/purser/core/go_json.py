@@ -30,7 +30,7 @@ def tidied(
     """
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
-    kind = _the_one_that_holds(kind)
+    kind = _effective_member(kind)
     within = partial(tidied, unknown=unknown, exact=exact, is_yaml=is_yaml)
     if isinstance(kind, VarTupleType) and isinstance(value, list):
         return [within(each, kind.item_type, at=f"{at}[{place}]") for place, each in enumerate(value)]
@@ -46,7 +46,7 @@ def tidied(
             unknown.append(where)
         elif each is not None or kind.cls in exact:
             found[field.encode_name] = _added(found.get(field.encode_name), within(each, field.type, at=where), field)
-        elif isinstance(_the_one_that_holds(field.type), _EMPTIED_BY_NULL):
+        elif isinstance(_effective_member(field.type), _EMPTIED_BY_NULL):
             found.pop(field.encode_name, None)
     return found
 
@@ -66,7 +66,7 @@ def _field(key: Any, fields: Mapping[str, Field], *, exact: bool) -> Field | Non
     return next((field for name, field in fields.items() if name.lower() == key.lower()), None)
 
 
-def _the_one_that_holds(kind: Type) -> Type:
+def _effective_member(kind: Type) -> Type:
     """Of a union the member with something within it."""
     within = kind.types if isinstance(kind, UnionType) else (kind,)
     return next((each for each in within if isinstance(each, StructType | VarTupleType)), kind)

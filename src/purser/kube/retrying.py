@@ -11,8 +11,8 @@ from purser.kube.errors import KubeError
 
 log = structlog.get_logger("purser.kube")
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 5.0
+INITIAL_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 5.0
 
 MAX_WRITE_CONFLICTS = 5
 """How often an object is read and written again because somebody else wrote it meanwhile."""
@@ -23,9 +23,9 @@ T = TypeVar("T")
 async def retry_until_accepted(attempt: Callable[[], Awaitable[T]], complaint: str, clock: Clock | None = None) -> T:
     """Retry ``attempt`` until it raises no `KubeError`, and return its result. Each failure is logged as ``complaint``.
 
-    Pauses grow (`purser.kube.backoff.Backoff`) up to `LONGEST_PAUSE_S` seconds.
+    Pauses grow (`purser.kube.backoff.Backoff`) up to `MAX_BACKOFF_S` seconds.
     """
-    clock, backoff = clock or SystemClock(), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    clock, backoff = clock or SystemClock(), Backoff(INITIAL_BACKOFF_S, MAX_BACKOFF_S)
     while True:
         try:
             return await attempt()

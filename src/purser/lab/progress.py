@@ -19,7 +19,7 @@ class Progress:
         """The stage before has ended, and this one begins."""
         self.done()
         if self._terminal.isatty():
-            self._timer = threading.Timer(self._after_s, self._say, (what,))
+            self._timer = threading.Timer(self._after_s, self._show_step, (what,))
             self._timer.daemon = True
             self._timer.start()
 
@@ -30,5 +30,5 @@ class Progress:
             self._timer.join()
             self._timer = None
 
-    def _say(self, what: str) -> None:
+    def _show_step(self, what: str) -> None:
         print(f"{what} ...", file=self._terminal, flush=True)

@@ -293,7 +293,7 @@ MAX_CLOCK_SKEW_S = 60.0
 """Tolerated difference between the clocks of two operators."""
 
 
-def is_to_come(moment: float, now: float) -> bool:
+def is_in_future(moment: float, now: float) -> bool:
     """It is later than clocks differ: what is counted from it would never run out."""
     return moment > now + MAX_CLOCK_SKEW_S
 

@@ -65,7 +65,7 @@ async def preview(
     if not snapshot.defined:
         say(UNDEFINED)
     if not purser_image:
-        snapshot = _with_image_of_its_own(snapshot, say)
+        snapshot = _with_own_image(snapshot, say)
     return await show(with_policy(snapshot, policy), say)
 
 
@@ -132,14 +132,14 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
     return found
 
 
-def _with_image_of_its_own(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
-    image = _image_of_its_own(snapshot)
+def _with_own_image(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
+    image = _own_image(snapshot)
     if not image:
         say(f"no Purser image runs in the cluster, so {DEFAULT_IMAGE} is shown: use --image to choose another image")
     return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
 
 
-def _image_of_its_own(snapshot: Snapshot) -> str:
+def _own_image(snapshot: Snapshot) -> str:
     """Of live operands that are Purser's, where the policy names no other image; empty: there is none."""
     policy = choose(snapshot.policies).policy
     if policy is None:

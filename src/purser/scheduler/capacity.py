@@ -25,7 +25,7 @@ COUNTED_EVERY_S = 15.0
 MAX_NAMESPACES = 500
 """Namespaces with series of their own, those that hold and want most; the others are one."""
 
-_LOOKS_EVERY_S = 2.0
+_CHECK_PERIOD_S = 2.0
 """A replica that places no pods, whether it does by now."""
 
 _NODES_AT_ONCE = 16
@@ -134,7 +134,7 @@ class CapacityCounter:
                 await self._cache.clock.sleep(COUNTED_EVERY_S)
             else:
                 self._metrics.clear()
-                await self._cache.clock.sleep(_LOOKS_EVERY_S)
+                await self._cache.clock.sleep(_CHECK_PERIOD_S)
 
     async def count(self) -> None:
         """Once."""

@@ -47,8 +47,8 @@ CONTROLLER_NOTICE_TIMEOUT_S = 15.0
 may take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
 AGENT_REPORT_PERIOD_S = 5.0
 """Between two looks whether its node's agent has reported a bound pod that has not started."""
-_FIRST_REST_S = 60.0
-_LONGEST_REST_S = 3600.0
+_INITIAL_BACKOFF_S = 60.0
+_MAX_BACKOFF_S = 3600.0
 
 
 class RecreationBackoff(msgspec.Struct):
@@ -58,11 +58,11 @@ class RecreationBackoff(msgspec.Struct):
     """
 
     at: float
-    rest_s: float = _FIRST_REST_S
+    rest_s: float = _INITIAL_BACKOFF_S
 
     def is_over(self, now: float) -> bool:
         """Whether the owner's pods have come past the webhook for so long that nothing need be remembered."""
-        return now > self.at + self.rest_s + _LONGEST_REST_S
+        return now > self.at + self.rest_s + _MAX_BACKOFF_S
 
     def wait_s(self, seen_at: float, now: float) -> float:
         """Seconds until a pod first seen at ``seen_at`` may go; 0 begins a new wave where it is a later one."""
@@ -70,7 +70,7 @@ class RecreationBackoff(msgspec.Struct):
             return 0.0
         if now < self.at + self.rest_s:
             return self.at + self.rest_s - now
-        self.at, self.rest_s = now, min(2 * self.rest_s, _LONGEST_REST_S)
+        self.at, self.rest_s = now, min(2 * self.rest_s, _MAX_BACKOFF_S)
         return 0.0
 
 
@@ -120,7 +120,7 @@ class MissedPods:
             self._client.failures.failed(PODS, pod, error)
 
     def _put(self, pod: Pod) -> None:
-        if self._may_turn_out_withheld(pod) or self._is_stray(pod) or self._message(pod):
+        if self._may_be_withheld(pod) or self._is_stray(pod) or self._message(pod):
             self._seen_at.setdefault(pod.metadata.uid, self._cache.clock.monotonic())
             self._queue.add(key_of(pod))
 
@@ -150,7 +150,7 @@ class MissedPods:
         waits = self._waits(pod) or (self._is_bound_without_grant(pod) and self._is_withheld(pod))
         return waits and self._cache.readings.of(pod).asks_for_devices
 
-    def _may_turn_out_withheld(self, pod: Pod) -> bool:
+    def _may_be_withheld(self, pod: Pod) -> bool:
         is_bound = pod.spec.scheduler_name in self._changed_names and self._is_bound_without_grant(pod)
         return is_bound and self._cache.readings.of(pod).asks_for_devices
 
@@ -187,7 +187,7 @@ class MissedPods:
         if pod is None:
             return
         if not (self._is_stray(pod) or self._message(pod)):
-            if self._may_turn_out_withheld(pod):  # its agent may not have reported it yet
+            if self._may_be_withheld(pod):  # its agent may not have reported it yet
                 self._queue.add_after(key, AGENT_REPORT_PERIOD_S)
             return
         if not self._is_active():

@@ -45,7 +45,9 @@ def workload() -> Workload:
     """The demonstration's nodes and pods."""
     drawn = random.Random(SEED)
     pods = sorted((_pod(drawn, number) for number in range(PODS)), key=lambda pod: (pod.arrives_s, pod.name))
-    return Workload("a made-up cluster", tuple(_nodes()), tuple(pods), ("These lists are Purser's own demonstration.",))
+    return Workload(
+        "a made-up cluster", tuple(_nodes()), tuple(pods), ("The lists ship with Purser as its demonstration.",)
+    )
 
 
 def _nodes() -> list[FleetNodeFacts]:

@@ -24,7 +24,7 @@ def settings(folder: Path) -> AgentSettings:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_lock, "LOCK_WAIT_S", 0.02)
-    monkeypatch.setattr(node_lock, "LOCK_LOOK_PERIOD_S", 0.01)
+    monkeypatch.setattr(node_lock, "LOCK_RETRY_PERIOD_S", 0.01)
 
 
 async def test_the_second_agent_names_the_first_and_takes_over_once_it_has_gone(tmp_path: Path, hasty: None) -> None:

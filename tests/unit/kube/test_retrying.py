@@ -2,7 +2,7 @@ import pytest
 from tests.unit.kube.servers import HastyClock
 
 from purser.kube import KubeError
-from purser.kube.retrying import LONGEST_PAUSE_S, retry_until_accepted
+from purser.kube.retrying import MAX_BACKOFF_S, retry_until_accepted
 
 
 async def test_what_must_succeed_is_tried_until_it_does_after_longer_and_longer_pauses():
@@ -16,7 +16,7 @@ async def test_what_must_succeed_is_tried_until_it_does_after_longer_and_longer_
     assert await retry_until_accepted(attempt, "It cannot be had", clock) == "yes"
     assert len(clock.slept) == 9
     assert clock.slept[0] < clock.slept[3]
-    assert all(0 < pause <= LONGEST_PAUSE_S for pause in clock.slept)
+    assert all(0 < pause <= MAX_BACKOFF_S for pause in clock.slept)
 
 
 async def test_what_is_no_answer_of_the_api_server_is_raised():

@@ -11,7 +11,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from purser.agent.nvml.driver import DriverError
-from purser.agent.nvml.failures import CALL_FAILURES, TOLD_APART, Meaning, is_fault
+from purser.agent.nvml.failures import CALL_FAILURES, DISTINGUISHED, Meaning, is_fault
 from purser.core.health.signs import DeviceFault, FaultKind
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class DeviceCalls:
 
 def _error_name(nvml: Nvml, error: Any) -> str:
     """Of those that `is_fault` tells apart: NVML's constant; empty: another."""
-    return next((name for name in TOLD_APART if getattr(nvml, name, None) == error.value), "")
+    return next((name for name in DISTINGUISHED if getattr(nvml, name, None) == error.value), "")
 
 
 def fault_of(nvml: Nvml, call: str, error: Any) -> DeviceFault:

@@ -198,13 +198,13 @@ _LACKS = (
 )
 """The device, the driver or this process has no such thing; or the driver knows an older form of the question."""
 
-TOLD_APART = (*_OF_THE_DEVICE, *_LACKS)
+DISTINGUISHED = (*_OF_THE_DEVICE, *_LACKS)
 """The errors that `is_fault` knows."""
 
 
 def is_fault(meaning: Meaning, error: str) -> bool:
     """Whether a device is at fault that answers with this error, by the name of NVML's constant; empty: one that is not
-    in `TOLD_APART`, or an answer that nobody can read."""
+    in `DISTINGUISHED`, or an answer that nobody can read."""
     if error in _OF_THE_DEVICE:
         return True
     if meaning is Meaning.PROPERTY:

@@ -45,11 +45,11 @@ _RESOURCES = (
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
-_KAIS = f"it applies only to pods with schedulerName {kai.KAI_SCHEDULER}. In other pods,"
+_KAI = f"it applies only to pods with schedulerName {kai.KAI_SCHEDULER}. In other pods,"
 
 _ANNOTATIONS = {
-    kai.GPU_FRACTION: f"{_KAIS} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
-    kai.KAI_GPU_MEMORY: f"{_KAIS} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem in the container's limits",
+    kai.GPU_FRACTION: f"{_KAI} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
+    kai.KAI_GPU_MEMORY: f"{_KAI} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem in the container's limits",
     "nvidia.com/use-gpuindexes": "list the GPUs by UUID in nvidia.com/use-gpuuuid",
     "nvidia.com/nouse-gpuindexes": "list the GPUs by UUID in nvidia.com/nouse-gpuuuid",
 }

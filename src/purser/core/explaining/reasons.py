@@ -52,7 +52,7 @@ class FilterReason(ExplainedReason):
         "VolumeBinding",
         "Node",
         "One of the pod's volumes is not available on the node because of its PersistentVolume's node affinity.",
-        "Let the pod run where its volume is available.",
+        "Allow the pod to run on a node where its volume is available.",
     )
     SPREAD = (
         "PodTopologySpread",

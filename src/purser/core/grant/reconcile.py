@@ -72,7 +72,7 @@ class DifferenceKind(StrEnum):
 
     GRANT_LOST = "grant-lost"
     STRANGER = "never-granted"
-    UNTOLD = "not-reported"
+    UNREPORTED = "not-reported"
     REFUSED = "refused"
     GRANTED_TWICE = "granted-twice"
     DEVICES_DIFFER = "devices-differ"
@@ -80,14 +80,14 @@ class DifferenceKind(StrEnum):
     AGENT_BEHIND = "agent-behind"
     KUBELET_BEHIND = "kubelet-behind"
     SCHEDULER_BEHIND = "scheduler-behind"
-    TOLD_STALE = "report-stale"
+    REPORT_STALE = "report-stale"
 
 
 SETTLED_BY: Mapping[DifferenceKind, str] = {
     DifferenceKind.GRANT_LOST: "the agent's report is used until the pod ends",
     DifferenceKind.STRANGER: "the pod's GPUs are closed to new pods until the pod ends; delete the pod to free them "
     "sooner",
-    DifferenceKind.UNTOLD: "the node's agent will report which devices the pod holds; until then, no new pods are "
+    DifferenceKind.UNREPORTED: "the node's agent will report which devices the pod holds; until then, no new pods are "
     "placed on the node's GPUs",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
     DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; if both have started, delete "
@@ -98,7 +98,7 @@ SETTLED_BY: Mapping[DifferenceKind, str] = {
     "have ended",
     DifferenceKind.KUBELET_BEHIND: "kubelet releases the device once it learns that the pod has ended",
     DifferenceKind.SCHEDULER_BEHIND: "the scheduler reads the pod and its node again",
-    DifferenceKind.TOLD_STALE: "the agent publishes its report again",
+    DifferenceKind.REPORT_STALE: "the agent publishes its report again",
 }
 """Who settles a difference, and how; for people."""
 
@@ -218,7 +218,7 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
         if pod.grant is not None:
             yield from _grant_differences(pod, pod.grant, books)
             if word is not None:
-                yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="the grant exists")
+                yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="the grant exists")
             continue
         truth = _held_beyond(pod, books) if knows_itself else word
         if truth is not None and truth.gpus:
@@ -226,9 +226,9 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
             detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
             yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.gpus)), detail)
         if word is None and (truth is not None or in_doubt(pod)):
-            yield BookDifference(DifferenceKind.UNTOLD, books.node, pod.key, detail=pod.problem)
+            yield BookDifference(DifferenceKind.UNREPORTED, books.node, pod.key, detail=pod.problem)
         elif knows_itself and word != truth:
-            yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its devices have changed")
+            yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="its devices have changed")
     for each in () if books.disputes is None else books.disputes.refused:
         detail = each.reason + (f", blocked by {', '.join(each.in_the_way)}" if each.in_the_way else "")
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
@@ -260,7 +260,7 @@ def _ended_differences(books: NodeRecords) -> Iterator[BookDifference]:
         if each.uid in uids:
             continue
         if each.why is not HeldReason.ENDED or (books.kubelet is not None and not books.kubelet.get(each.key)):
-            yield BookDifference(DifferenceKind.TOLD_STALE, books.node, each.key, detail="the pod has ended")
+            yield BookDifference(DifferenceKind.REPORT_STALE, books.node, each.key, detail="the pod has ended")
         elif books.kubelet is None:
             yield BookDifference(DifferenceKind.KUBELET_BEHIND, books.node, each.key, each.uuids, "the pod has ended")
 

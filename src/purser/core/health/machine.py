@@ -30,7 +30,7 @@ LASTING_S = 60.0
 """How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits. A
 GPU that its neighbours' NVLink domain lacks has the same time: after a boot they join one after another."""
 
-SAY_RESET = "The driver does not report resets. After a reset, run pkill -HUP -f 'purser agent run' on the node"
+RESET_HINT = "The driver does not report resets. After a reset, run pkill -HUP -f 'purser agent run' on the node"
 """For drivers before R570."""
 
 FIELD_DIAGNOSTIC = "Have the GPU replaced if NVIDIA's field diagnostic confirms it"
@@ -204,7 +204,7 @@ def _advice(xid: int, state: HealthState, *, tells_recovery: bool) -> str:
     nothing of a reset, people have to say that there was one."""
     action = action_of(xid)
     if state is HealthState.NEEDS_RESET and not tells_recovery:
-        return f"{ADVICE[state]}. {SAY_RESET}"
+        return f"{ADVICE[state]}. {RESET_HINT}"
     if state is HealthState.SUSPECT and action:
         return f"{ADVICE[state]}; NVIDIA's catalogue says {action}"
     return ADVICE[state]
@@ -279,8 +279,8 @@ def _memory_causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) ->
 
 def _nvlink_causes(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:
     advice = "Check the NVLinks with nvidia-smi nvlink"
-    if went_down := links.down & seen.nvlinks_up:
-        words = f"{len(went_down)} of {len(seen.nvlinks_up)} NVLinks are down"
+    if lost_links := links.down & seen.nvlinks_up:
+        words = f"{len(lost_links)} of {len(seen.nvlinks_up)} NVLinks are down"
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, words, advice)
     elif _grew(before.nvlink_errors, seen.nvlink_errors):
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, "NVLink errors", advice)

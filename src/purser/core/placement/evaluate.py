@@ -264,16 +264,16 @@ class Evaluator:
         still = question.fits
         if _is_size(question.request) and not self._depends_on_device(question.request, question.left):
             may_refuse = question.request.kubelet_pod is not None
-            looked_into = self._live.is_looked_into[question.rows] if may_refuse else np.zeros(len(still), np.bool_)
+            examined = self._live.is_looked_into[question.rows] if may_refuse else np.zeros(len(still), np.bool_)
             if question.request.gpu_nic is GpuNic.REQUIRED:
-                looked_into = np.ones(len(still), np.bool_)
+                examined = np.ones(len(still), np.bool_)
             elif question.request.gpu_nic is not None:
-                looked_into = looked_into | self._live.has_pools[question.rows]
+                examined = examined | self._live.has_pools[question.rows]
             # Nor do they show which shares a device takes none but alike ones of, and what is a MIG device.
-            looked_into = looked_into | self._live.has_alike[question.rows]
+            examined = examined | self._live.has_alike[question.rows]
             if question.request.containers[0].devices.count > 1:
-                looked_into = looked_into | self._live.has_both[question.rows]
-            still = still & looked_into
+                examined = examined | self._live.has_both[question.rows]
+            still = still & examined
         places: list[int] = still.nonzero()[0].tolist()
         return places
 

@@ -203,13 +203,13 @@ def _uuids(fleet: Fleet) -> frozenset[str]:
 
 
 def _find_examples(by_reason: Mapping[Reason, _Tally], refusals: Mapping[str, Refusal], fleet: Fleet) -> None:
-    looked_into = {reason: 0 for reason in _BY_EXAMPLE if reason in by_reason}
-    if not looked_into:
+    examined = {reason: 0 for reason in _BY_EXAMPLE if reason in by_reason}
+    if not examined:
         return
     for name, refusal in refusals.items():
         for reason, _ in refusal.counts:
-            if looked_into.get(reason, _EXAMPLES) < _EXAMPLES and (node := fleet.node(name)) is not None:
-                looked_into[reason] += 1
+            if examined.get(reason, _EXAMPLES) < _EXAMPLES and (node := fleet.node(name)) is not None:
+                examined[reason] += 1
                 by_reason[reason].examples.extend(node.devices)
 
 

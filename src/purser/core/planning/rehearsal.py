@@ -54,7 +54,7 @@ class Rehearsal:
         while [before.step for before in self._done] != known[: len(self._done)]:
             self._undo()
         for step in known[len(self._done) :]:
-            self._redo(step)
+            self._repeat(step)
 
     def evict(self, uid: str) -> PlanStep | None:
         """Evict a pod and place its replacement; None where its budget lets nobody go. The fleet is as after it."""
@@ -127,7 +127,7 @@ class Rehearsal:
         before, node = self._inventories.get(name), self._fleet.node(name)
         return None if before is None or node is None else node.inventory.cordoned[len(before.cordoned) :]
 
-    def _redo(self, step: PlanStep) -> None:
+    def _repeat(self, step: PlanStep) -> None:
         known = self._known[step]
         grant, state = self._released(step.uid)
         asked = self._occupancy.pods[step.uid].request

@@ -123,7 +123,7 @@ def in_order(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple[int, tu
     while heap:
         price, _, places = heapq.heappop(heap)
         yield price, tuple(nodes[node][at] for node, at in places)
-        for after in _dearer(nodes, places):
+        for after in _next_costlier(nodes, places):
             if after not in seen:
                 seen.add(after)
                 heapq.heappush(heap, (_price(nodes, after), next(serial), after))
@@ -137,7 +137,7 @@ def _price(nodes: Sequence[Sequence[Site]], places: _Places) -> int:
     return sum(nodes[node][at].price for node, at in places)
 
 
-def _dearer(nodes: Sequence[Sequence[Site]], places: _Places) -> Iterator[_Places]:
+def _next_costlier(nodes: Sequence[Sequence[Site]], places: _Places) -> Iterator[_Places]:
     """What is next to a choice: a node's next site, or the next node's first instead of a node's first. So each is
     reached, and never by one that costs more."""
     taken = {node for node, _ in places}

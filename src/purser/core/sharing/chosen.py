@@ -10,7 +10,7 @@ CONFIG_LABEL = "nvidia.com/device-plugin.config"
 """Of a node: the name of its file."""
 
 NAMED_CONFIG = "default"
-MAX_NAMES_TOLD = 16
+MAX_NAMES_SHOWN = 16
 
 
 class ConfigFallback(StrEnum):
@@ -49,5 +49,5 @@ def chosen_config(
 
 
 def _names_text(names: Collection[str]) -> str:
-    listed = ", ".join(brief(name, 60) for name in list(names)[:MAX_NAMES_TOLD])
+    listed = ", ".join(brief(name, 60) for name in list(names)[:MAX_NAMES_SHOWN])
     return f"the files are {listed}" if listed else "there are no files"

@@ -46,7 +46,7 @@ _NODE = type_info(_Node)
 MAX_NAMED = 16
 """GPUs that a sentence names."""
 
-_MEAN_NOTHING_HERE = {"enablegetpreferredallocation", "preconfigureddevicetype"}
+_WITHOUT_EFFECT_HERE = {"enablegetpreferredallocation", "preconfigureddevicetype"}
 """Keys that HAMi knows, and of which nothing that a pod gets depends."""
 
 
@@ -74,7 +74,7 @@ def hami_file(value: Any, node: str) -> ReadFile:
         found = salvaged(tidy, _Node, where, problems)
     except UnreadableError as error:  # pragma: no cover (an object is always read, be it without any field)
         raise SharingError(str(error)) from error
-    odd = (key for key in unknown if key.lower() not in _MEAN_NOTHING_HERE)
+    odd = (key for key in unknown if key.lower() not in _WITHOUT_EFFECT_HERE)
     notes = (*_notes(found, where), *(f"{where}: {key} is unknown and ignored" for key in odd))
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))

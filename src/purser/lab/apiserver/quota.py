@@ -20,7 +20,7 @@ _REQUESTS = "requests."
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _COUNT = "count/pods"
 _COUNTED = (_COUNT, "pods", *(f"{kind}{name}" for kind in ("", _REQUESTS, "limits.") for name in _COMPUTE))
-_TO_BE_SAID = tuple(f"{kind}{name}" for kind in ("", "limits.", _REQUESTS) for name in ("cpu", "memory"))
+_MUST_BE_SPECIFIED = tuple(f"{kind}{name}" for kind in ("", "limits.", _REQUESTS) for name in ("cpu", "memory"))
 """A quota over one of these wants every container to say it."""
 
 
@@ -71,8 +71,8 @@ def _in_scope(scope: Obj, spec: Obj) -> bool:
         ends: bool = spec.get("activeDeadlineSeconds") is not None
         return ends is (name == "Terminating")
     if name in ("BestEffort", "NotBestEffort"):
-        asks_nothing: bool = pods.qos_class(spec) == "BestEffort"
-        return asks_nothing is (name == "BestEffort")
+        has_no_requests: bool = pods.qos_class(spec) == "BestEffort"
+        return has_no_requests is (name == "BestEffort")
     if name != "PriorityClass":
         return False
     term = {"key": name, "operator": scope.get("operator"), "values": scope.get("values") or []}
@@ -80,12 +80,12 @@ def _in_scope(scope: Obj, spec: Obj) -> bool:
     return object_selector({"matchExpressions": [term]}).matches({name: given} if given else {})
 
 
-def left_unsaid(quota: Obj, pod: Obj) -> str:
+def unspecified(quota: Obj, pod: Obj) -> str:
     """What containers must say in a quota's namespace and do not; empty where they say all."""
     spec = pod["spec"]
     if any(amounts.is_pod_level(name) for kind in ("requests", "limits") for name in amounts.of_container(spec, kind)):
         return ""
-    wanted = sorted(name for name in hard_of(quota) if name in _TO_BE_SAID)
+    wanted = sorted(name for name in hard_of(quota) if name in _MUST_BE_SPECIFIED)
     said = {
         container.get("name", ""): _compute(*(amounts.of_container(container, kind) for kind in ("requests", "limits")))
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))

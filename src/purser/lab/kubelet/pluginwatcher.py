@@ -29,7 +29,7 @@ DEVICE_PLUGIN = "DevicePlugin"
 
 _GET_INFO_S = 1.0
 _NOTIFY_S = 5.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 120.0
+_INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 120.0
 """kubelet's backoff between attempts to register a plugin."""
 
 log = structlog.get_logger("purser.lab.kubelet")
@@ -94,7 +94,7 @@ class PluginWatcher:
     async def _register(self, socket: _Socket) -> None:
         failures = 0
         while not await self._try_to_register(socket):
-            await asyncio.sleep(exponential(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, failures))
+            await asyncio.sleep(exponential(_INITIAL_BACKOFF_S, _MAX_BACKOFF_S, failures))
             failures += 1
 
     async def _try_to_register(self, socket: _Socket) -> bool:

@@ -12,7 +12,7 @@ from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.gates.facts import contradicts_nfd, user_override
 from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS_WITHOUT_POD, gate_of, is_rebooted, opened_boot
-from purser.operator.maintenance import is_cordoned_by_purser, is_to_come
+from purser.operator.maintenance import is_cordoned_by_purser, is_in_future
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import (
     NodeProgress,
@@ -121,7 +121,7 @@ def _let_in(progress: NodeProgress, labels: Mapping[str, str | None], now: float
     since = _known_since(progress.node, now)
     if _any_is_new(progress.node, let_in):
         return spelled(now)
-    if _any_lacks_its_pod(progress, let_in):
+    if _any_pod_missing(progress, let_in):
         return since or spelled(now)
     return None if _all_are_ready(progress, let_in) or _pod_deadline_is_over(since, now) else since
 
@@ -130,14 +130,14 @@ def _known_since(node: NodeView, now: float) -> str | None:
     """What is written on the node, where it is a time that can run out."""
     since = node.annotations.get(LET_IN_ANNOTATION)
     moment = parsed(since)
-    return None if moment is None or is_to_come(moment, now) else since
+    return None if moment is None or is_in_future(moment, now) else since
 
 
 def _any_is_new(node: NodeView, let_in: Iterable[Operand]) -> bool:
     return any(gate_of(node, each) != DEPLOY for each in let_in)
 
 
-def _any_lacks_its_pod(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:
+def _any_pod_missing(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:
     return any(each in progress.operands and progress.operands[each].reason in REASONS_WITHOUT_POD for each in let_in)
 
 

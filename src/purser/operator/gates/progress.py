@@ -167,16 +167,16 @@ def missing_pod_fails_at(node: NodeView, now: float) -> float:
 def untolerated_taint(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
     """A taint that keeps the pods away that select the node."""
     selecting = (pod for pod in pods if pod.get("nodeSelector", {}).items() <= node.labels.items())
-    return _keeping_away(node, [pod.get("tolerations", ()) for pod in selecting])
+    return _first_untolerated(node, [pod.get("tolerations", ()) for pod in selecting])
 
 
 def untolerated(node: NodeView, manifests: Manifests) -> str:
     """Why operands that leave the node would not come back to it, in one sentence; empty: they would."""
-    taint = _keeping_away(node, manifests.tolerations)
+    taint = _first_untolerated(node, manifests.tolerations)
     return f"new operand pods would not tolerate {_taint_advice(taint)}" if taint is not None else ""
 
 
-def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
+def _first_untolerated(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
     """A taint of the node that one of these sets of tolerations does not tolerate."""
     permanent = [each for each in node.taints if each.effect in KEEPING_AWAY and not each.key.startswith(_PASSING)]
     return next((taint for taint in permanent for each in tolerations if not _is_tolerated(taint, each)), None)

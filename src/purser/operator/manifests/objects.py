@@ -126,12 +126,12 @@ def why_apply(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> 
     if hash_of(live) != hash_of(desired):
         return "changed"
     paths = difference(live, desired)
-    if not paths or (settled is not None and _as_it_came_out(live, desired, settled)):
+    if not paths or (settled is not None and _is_as_last_applied(live, desired, settled)):
         return ""
     return f"drift: {some(paths)}"
 
 
-def _as_it_came_out(live: Raw, desired: Raw, settled: AppliedObject) -> bool:
+def _is_as_last_applied(live: Raw, desired: Raw, settled: AppliedObject) -> bool:
     same = settled.wanted_hash == hash_of(desired)
     return same and bool(projection(settled.came_out, desired) == projection(live, desired))
 

@@ -20,8 +20,8 @@ from purser.operator.maintenance import (
     evictable_gpu_pods,
     gpu_pods,
     is_cordoned_by,
+    is_in_future,
     is_over,
-    is_to_come,
     patch,
     planned_changes_of,
     request_evictions,
@@ -102,7 +102,7 @@ def next_step(
     change = change_of(progress.node)
     if change is None:
         return _without_record(progress, fleet)
-    if is_to_come(change.since, fleet.now):
+    if is_in_future(change.since, fleet.now):
         annotations = following(change, change.step, fleet.now)
         return to(patch(progress.node, "timeout started", annotations=annotations))
     if change.step == "stopping":

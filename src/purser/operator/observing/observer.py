@@ -103,7 +103,7 @@ class Observer:
             for each in (*OWNED, *MONITORS)
         }
         self._rivals = Informer(client, RIVALS)
-        self._workloads = Workloads(client, namespace, self._tell)
+        self._workloads = Workloads(client, namespace, self._notify)
         self._budgets: Informer[DisruptionBudget] | None = None
         self._policy_version = "v1"
         written: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
@@ -168,7 +168,7 @@ class Observer:
             for event in known.values():
                 await event.wait()
             self._ready.set()
-            self._tell()
+            self._notify()
             await self._keep_going("pods on inspected nodes", self._workloads.run)
         raise RuntimeError("informers stop only when they are cancelled")
 
@@ -240,13 +240,13 @@ class Observer:
 
         def put(obj: T) -> None:
             if views is None or views.put(obj):
-                self._tell()
+                self._notify()
             self._expectations.see((called, key_of(obj)), obj)
 
         def gone(obj: T) -> None:
             if views is not None:
                 views.drop(obj)
-            self._tell()
+            self._notify()
             self._expectations.see((called, key_of(obj)), None)
 
         informer.add_handler(put, lambda _, new: put(new), gone)
@@ -263,7 +263,7 @@ class Observer:
         takes = await takes_node_features(self._client)
         if takes != self._node_features:
             self._node_features = takes
-            self._tell()
+            self._notify()
 
     async def _relist(self, resources: Collection[str]) -> None:
         try:
@@ -303,7 +303,7 @@ class Observer:
         def note(served: bool) -> None:
             if served != (informer.resource in self._served):
                 self._served ^= {informer.resource}
-                self._tell()
+                self._notify()
             looked.set()
 
         follow = partial(follow_if_served, self._client, informer, self._clock, note)
@@ -316,7 +316,7 @@ class Observer:
             return f"{what} ({UNDEFINED})"
         return f"{what} ({error})" if error is not None else what
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._on_change()
 
     def _forget(self, gone: Raw) -> None:

@@ -237,11 +237,11 @@ def turn(fleet: UpgradeInputs) -> UpgradeTurn:
 def _parallel_slots(fleet: UpgradeInputs) -> int:
     if fleet.policy.max_parallel_upgrades == 0:
         return len(fleet.node_progress)
-    begun = sum(_has_its_turn(each, fleet) for each in fleet.node_progress)
+    begun = sum(_may_begin_now(each, fleet) for each in fleet.node_progress)
     return fleet.policy.max_parallel_upgrades - begun - sum(may_be_under_way(each) for each in fleet.isolated)
 
 
-def _has_its_turn(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+def _may_begin_now(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     node = progress.node
     if node.ready or is_untouched(progress):  # one that is away is given back in this round
         return is_under_way(node)

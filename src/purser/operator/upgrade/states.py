@@ -3,7 +3,7 @@
 import math
 from enum import StrEnum
 
-from purser.operator.maintenance import Cordoner, NodeWork, is_cordoned_by, is_to_come
+from purser.operator.maintenance import Cordoner, NodeWork, is_cordoned_by, is_in_future
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, OperandPod
 from purser.operator.names import (
     DEPLOY,
@@ -114,10 +114,10 @@ def stale_pod(progress: NodeProgress) -> OperandPod | None:
     pod = progress.pod_of(Operand.DRIVER)
     if pod is None or not is_managed(progress):
         return None
-    return pod if _is_asked_for(progress, pod) or not progress.driver_is_current else None
+    return pod if _is_requested(progress, pod) or not progress.driver_is_current else None
 
 
-def _is_asked_for(progress: NodeProgress, driver: OperandPod) -> bool:
+def _is_requested(progress: NodeProgress, driver: OperandPod) -> bool:
     return progress.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, driver.uid)
 
 
@@ -125,7 +125,7 @@ def restarts_only(progress: NodeProgress) -> bool:
     """Its driver's pod is to be replaced by one that is loaded from the very same: what is loaded stays loaded, and in
     use. Where people ask for a restart they mean the driver, and not its pod."""
     pod, pool = stale_pod(progress), progress.pool
-    if pod is None or pool is None or _is_asked_for(progress, pod):
+    if pod is None or pool is None or _is_requested(progress, pod):
         return False
     loaded = progress.driver_template.configuration
     stays = pod.daemon_set == pool.daemon_set and progress.node.labels.get(POOL_LABEL) == pool.name
@@ -156,7 +156,7 @@ def is_untouched(progress: NodeProgress) -> bool:
 def not_ready_deadline(node: NodeView, fleet: UpgradeInputs) -> float | None:
     """Until when a node that went away without its old driver keeps its turn; None: that is not written down."""
     since = _time(node, UPGRADE_AWAY_SINCE_ANNOTATION)
-    return None if since is None or is_to_come(since, fleet.now) else since + fleet.policy.driver_timeout_seconds
+    return None if since is None or is_in_future(since, fleet.now) else since + fleet.policy.driver_timeout_seconds
 
 
 def skip_reason(progress: NodeProgress) -> str:
@@ -197,7 +197,7 @@ def _time(node: NodeView, annotation: str) -> float | None:
 def has_clock(node: NodeView, now: float) -> bool:
     """Something is known about since when."""
     start = step_start(node)
-    return start is not None and not is_to_come(start, now)
+    return start is not None and not is_in_future(start, now)
 
 
 def state_name(operand: Operand, progress: NodeProgress) -> str:

@@ -148,7 +148,7 @@ def _request_is_met(node: NodeView) -> NodeTexts:
 # --- failures
 
 
-UNTOLD = "driver upgrade failed; the annotation with the reason is missing"
+UNREPORTED = "driver upgrade failed; the annotation with the reason is missing"
 
 
 def fail_and_uncordon(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
@@ -165,7 +165,7 @@ def failure_of(node: NodeView) -> str:
     """Why a node's upgrade failed, in one sentence; empty where none failed. A node that stays cordoned for it is
     reported until its next upgrade begins."""
     state = state_of(node)
-    why = node.annotations.get(UPGRADE_FAILURE_ANNOTATION) or UNTOLD
+    why = node.annotations.get(UPGRADE_FAILURE_ANNOTATION) or UNREPORTED
     if state is State.FAILED:
         return why
     is_half_way = state is State.REQUIRED and is_cordoned_by(node, Cordoner.UPGRADE)

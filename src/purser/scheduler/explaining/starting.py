@@ -16,7 +16,7 @@ from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, S
 MAX_TEXT = 1000
 """Characters of a message: that of a container runtime may be long."""
 
-_SAYS_NOTHING = frozenset({"", StartReason.CREATING, "PodInitializing"})
+_UNINFORMATIVE = frozenset({"", StartReason.CREATING, "PodInitializing"})
 """Reasons of containers that wait for something which their states do not name."""
 _BY_PLUGIN = re.compile(
     r"Allocate failed due to (?:rpc error: code = \w+ desc = )?(.*), which is unexpected", re.DOTALL
@@ -42,7 +42,7 @@ class Obstacle(msgspec.Struct, frozen=True):
 def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) -> Obstacle | None:
     """Of a pod on a node that has not ended; None: all its containers run. ``node``: None where there is none of that
     name. ``events``: warnings about the pod, the last at the end."""
-    said = next(_waiting(pod, _SAYS_NOTHING), None) or next(_exited(pod), None)
+    said = next(_waiting(pod, _UNINFORMATIVE), None) or next(_exited(pod), None)
     if said is not None:
         return msgspec.structs.replace(said, others_run=_some_run(pod))
     is_creating = next(_waiting(pod, frozenset()), None)

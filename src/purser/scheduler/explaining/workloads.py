@@ -15,7 +15,7 @@ from purser.scheduler.explaining.explanation import Explanation
 MAX_MESSAGE = 1000
 """Characters of what a controller says."""
 
-_TELLING = {
+_INFORMATIVE_CONDITIONS = {
     ("ReplicaFailure", "True"),
     ("Progressing", "False"),
     ("Suspended", "True"),
@@ -96,7 +96,7 @@ def _objections(found: Workload, wanted: int | None, last_failure: str) -> Itera
         yield "no pods exist because spec.replicas is 0"
     if found.spec.paused:
         yield "the workload is paused: spec.paused is true"
-    said = [each for each in found.status.conditions if (each.type, each.status) in _TELLING]
+    said = [each for each in found.status.conditions if (each.type, each.status) in _INFORMATIVE_CONDITIONS]
     if found.spec.suspend:
         yield "the workload is suspended: spec.suspend is true"
     for each in said:

@@ -81,7 +81,7 @@ class Reservations:
         early = self._early.get(request.uid)
         if early is None or early.request != request or not self.is_early(request.uid):
             return ""
-        return early.grant.node if self._is_as_it_was(early) else ""
+        return early.grant.node if self._is_unchanged(early) else ""
 
     def is_early(self, uid: str) -> bool:
         """Whether what a pod has in the ledger was reserved early."""
@@ -138,7 +138,7 @@ class Reservations:
             self._cache.kubelets.forget_assumed(grant)
             self._cache.free_resources.forget_assumed(grant)
 
-    def _is_as_it_was(self, early: _Early) -> bool:
+    def _is_unchanged(self, early: _Early) -> bool:
         """Its devices, and what its kubelet will decide from; what others took meanwhile they took beside it, unless
         another replica let them."""
         then, now = early.node, self._cache.fleet.node(early.grant.node)

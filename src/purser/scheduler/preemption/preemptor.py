@@ -106,7 +106,7 @@ class Preemptor:
         if waiting is None:
             return {}
         pod, request = waiting
-        if self._is_being_made_room(request):
+        if self._is_making_room(request):
             return {}
         search = await self._search.on_nodes(
             request,
@@ -146,7 +146,7 @@ class Preemptor:
             return True
         if self._feasibility.fits_any(request, list(refused.refusals)):  # kube-scheduler is woken for it
             return True
-        if self._is_being_made_room(request):
+        if self._is_making_room(request):
             node = self._cache.nominations.node_of(request.uid)
             return pod.status.nominated_node_name == node or await self._write_nomination(request, node)
         search = await self._search.on_nodes(request, refused.refusals, self._feasibility.quota_left(request))
@@ -190,7 +190,7 @@ class Preemptor:
                 return pod, request
         return None
 
-    def _is_being_made_room(self, request: PodRequest) -> bool:
+    def _is_making_room(self, request: PodRequest) -> bool:
         """Whether earlier victims for this pod are still terminating: no further ones are chosen then."""
         node = self._cache.nominations.node_of(request.uid)
         return bool(node) and self._search.is_being_emptied(node, request, self._feasibility.quota_left(request))

@@ -106,7 +106,7 @@ class DeviceRules:
     def of_gpu_pod(self, pod: PodReading) -> Decision | None:
         """Asked of a pod that the dialects can read."""
         there = self._enforcements()
-        refused = keeps_to_its_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
+        refused = stays_within_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
         return self._with_way_out(refused) if device_access.exposes_node(pod.spec) else refused
 
     def of_change(self, before: PodReading, after: PodReading) -> Decision | None:
@@ -146,7 +146,7 @@ def names_no_devices(pod: PodReading) -> Decision | None:
     return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
-def keeps_to_its_share(pod: PodReading, *, by_library: bool = False) -> Decision | None:
+def stays_within_share(pod: PodReading, *, by_library: bool = False) -> Decision | None:
     """Nothing in the spec undoes what the grant will say.
 
     ``by_library``: some node has HAMi-core's, and nothing may come before it. Where it does all the same, the grant
@@ -156,7 +156,7 @@ def keeps_to_its_share(pod: PodReading, *, by_library: bool = False) -> Decision
     return Decision(False, DecisionReason.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 
-def enforces_what_it_requires(pod: PodReading) -> Decision | None:
+def meets_own_requirement(pod: PodReading) -> Decision | None:
     """A pod that requires its shares to be held to their limits does not ask that they be not."""
     request = pod.request()
     for part in request.containers if request else ():

@@ -19,7 +19,7 @@ from purser.kube.errors import DecodeError
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook.device_rules import enforces_what_it_requires, keeps_to_its_share, names_no_devices
+from purser.scheduler.webhook.device_rules import meets_own_requirement, names_no_devices, stays_within_share
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, ReviewError, UserInfo
 
 _NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
@@ -204,8 +204,8 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
     makes_sense,
     no_privileged_share,
     names_no_devices,
-    keeps_to_its_share,
-    enforces_what_it_requires,
+    stays_within_share,
+    meets_own_requirement,
 )
 """What must hold for any pod that is placed, however it was admitted; a namespace can keep the webhook away as well."""
 
@@ -214,7 +214,7 @@ GPU_POD_RULES: tuple[Rule, ...] = (
     room_for_grant,
     makes_sense,
     no_privileged_share,
-    enforces_what_it_requires,
+    meets_own_requirement,
     no_node_preset,
 )
 """In this order: the later ones rely on `makes_sense`."""

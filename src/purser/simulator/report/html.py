@@ -123,8 +123,8 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
     )
     summary = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
     mix = "learn the mix of pods from the arriving pods" if runs[0].learned else "know the mix of pods in advance"
-    orders_told = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
-    return escape(f"{summary} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_told}.")
+    orders_text = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
+    return escape(f"{summary} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_text}.")
 
 
 def _verdicts(sentences: list[str]) -> str:

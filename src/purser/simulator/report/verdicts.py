@@ -56,7 +56,7 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
     best, worst = min(pending, key=lambda name: pending[name]), max(pending, key=lambda name: pending[name])
     found = [f"Pods wait least with {best}: {pending[best]:.1f} GPU-hours in total."]
     if worst != best and pending[worst] > pending[best]:
-        found.append(f"With {worst} pods wait for {pending[worst]:.1f} GPU-hours.")
+        found.append(f"With {worst}, pods wait for {pending[worst]:.1f} GPU-hours.")
     fragments = {name: sum(run.fragmentation_percent for run in each) / len(each) for name, each in runs.items()}
     least = min(fragments, key=lambda name: fragments[name])
     found.append(f"{least} causes the least fragmentation: {fragments[least]:.2f} % of the GPUs on average over time.")

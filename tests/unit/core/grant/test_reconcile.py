@@ -117,7 +117,7 @@ def test_each_difference_says_who_settles_it():
     assert [(each.kind, each.pod, each.uuids) for each in found] == [
         (DifferenceKind.DEVICE_UNKNOWN, "ns/r", ("z",)),
         (DifferenceKind.GRANTED_TWICE, "", ("a",)),
-        (DifferenceKind.UNTOLD, "ns/s", ()),
+        (DifferenceKind.UNREPORTED, "ns/s", ()),
         (DifferenceKind.REFUSED, "ns/t", ("b",)),
     ]
     assert all(each.settled_by for each in found)
@@ -173,5 +173,5 @@ def test_a_pod_in_a_forged_phase_closes_its_gpus_and_is_reported():
     assert list(seen.values()) == [
         [DifferenceKind.KUBELET_BEHIND],
         [DifferenceKind.KUBELET_BEHIND],
-        [DifferenceKind.TOLD_STALE],
+        [DifferenceKind.REPORT_STALE],
     ]

@@ -22,7 +22,7 @@ class PackingNodes:
         if not view.shape.gpu_count:
             return np.zeros(len(view.rows))
         idle = (view.left == WHOLE_MILLI).sum(axis=0)
-        used, opened = _of_smallest(view)
+        used, opened = _smallest_fit(view)
         on_used = np.maximum(_ONLY_USED - used // 10, _SOME_IDLE)
         on_idle = np.maximum(_SOME_IDLE - opened, _ALL_IDLE)
         on_idle_node = in_range(_ALL_IDLE - idle)
@@ -30,7 +30,7 @@ class PackingNodes:
         return np.where(all_idle, on_idle_node, np.where(opened > 0, on_idle, on_used)).astype(np.float64)
 
 
-def _of_smallest(view: View) -> tuple[Ints, Ints]:
+def _smallest_fit(view: View) -> tuple[Ints, Ints]:
     """(percent left of the GPUs that the pod would get, together; how many of them are idle): the fullest first."""
     none = 1 << 30
     left = np.where(view.takes, view.left, none)

@@ -57,7 +57,7 @@ async def _comes_back(subject: Subject) -> str:
     seen = len(stream.lists)
     await _hook(subject, command, min(unhealthy))
     listing = await stream.until(
-        lambda listing: bool(unhealthy & set(listing.healthy)), "no list that shows the device as healthy arrived", seen
+        lambda listing: bool(unhealthy & set(listing.healthy)), "no list reported the device as healthy in time", seen
     )
     return some(unhealthy & set(listing.healthy))
 

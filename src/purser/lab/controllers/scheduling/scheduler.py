@@ -81,7 +81,7 @@ class Scheduler:
 
     def _pod_added(self, pod: Raw) -> None:
         self._cache.set_pod(pod)
-        if self._is_mine(pod):
+        if self._is_own_pod(pod):
             self._queue.add(pod["metadata"]["uid"], priority_of(pod))
             if node := nominated_node(pod):
                 self._nominator.nominate(pod, node)
@@ -93,7 +93,7 @@ class Scheduler:
             self._queue.remove(pod["metadata"]["uid"])
             if _phase(old) not in TERMINAL_PHASES and _phase(pod) in TERMINAL_PHASES:
                 self._queue.move_all()
-        elif self._is_mine(pod):
+        elif self._is_own_pod(pod):
             self._pod_added(pod)
             self._nominator.update(old, pod)
             if nominated_node(old) and nominated_node(old) != nominated_node(pod):
@@ -124,7 +124,7 @@ class Scheduler:
     def _node_deleted(self, node: Raw) -> None:
         self._cache.remove_node(node)
 
-    def _is_mine(self, pod: Raw) -> bool:
+    def _is_own_pod(self, pod: Raw) -> bool:
         return (
             pod["spec"].get("schedulerName", "default-scheduler") == self._name
             and not pod["spec"].get("nodeName")
@@ -139,7 +139,7 @@ class Scheduler:
         while True:
             uid, mark = await self._queue.pop()
             pod = self._pods.store.by_uid(uid)
-            if pod is None or not self._is_mine(pod):
+            if pod is None or not self._is_own_pod(pod):
                 self._queue.remove(uid)
                 continue
             try:

@@ -73,7 +73,7 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     sidecars = {name: base[name] for name in SIDECARS if name in base}
     driver = {
         **{name: old[name] for name in _OF_THE_POLICY if name in old},
-        **_not_as_others(base, given.get("daemonsets")),
+        **_differs_from_others(base, given.get("daemonsets")),
         **{name: value for name, value in base.items() if name not in SIDECARS},
         "profiles": [_profile(each, name, base) for each, name in _named(others, lost)],
     }
@@ -154,7 +154,7 @@ def _report_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
         own.drop_whole("upgradePolicy", why, Rank.FEATURE)
 
 
-def _not_as_others(base: Raw, common: Any) -> Raw:
+def _differs_from_others(base: Raw, common: Any) -> Raw:
     """Of the driver for all nodes: what spec.daemonsets says of all operands, and never said of NVIDIADrivers."""
     names = ("priorityClassName", "podSecurityContext")
     given = common if isinstance(common, dict) else {}
