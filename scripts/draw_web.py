@@ -29,7 +29,7 @@ async def main() -> None:
     async with Lab(LabSettings(node_choices(NODES), probe_interval_s=0.2)) as lab:
         await lab.ready()
         await _create_pods(lab.client)
-        async with web_process(lab.kubeconfig) as server, browsing(server.url, viewport=SIZE) as tab:
+        async with web_process("--kubeconfig", lab.kubeconfig) as server, browsing(server.url, viewport=SIZE) as tab:
             await tab.open("?colour=namespace")
             await tab.shows("[data-count=pods]", re.compile("[45][0-9]"))
             lab.lose_gpu("t4-4-1", 2)

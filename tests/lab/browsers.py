@@ -66,17 +66,17 @@ async def browsing(url, **context):
 
 
 class WebProcess:
-    """`purser web` with a kubeconfig."""
+    """`purser web` with options."""
 
-    def __init__(self, kubeconfig):
-        self._kubeconfig = kubeconfig
+    def __init__(self, *options):
+        self._options = options
         self._process = None
         self.url = ""
 
     async def start(self):
         """Start it, again on the same port."""
         port = self.url.rstrip("/").rpartition(":")[2] or "0"
-        words = ("-m", "purser", "web", "--kubeconfig", str(self._kubeconfig), "--port", port)
+        words = ("-m", "purser", "web", *map(str, self._options), "--port", port)
         self._process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
         line = (await self._process.stdout.readline()).decode()
         found = re.search(r"http://127\.0\.0\.1:\d+/", line)
@@ -95,9 +95,9 @@ class WebProcess:
 
 
 @asynccontextmanager
-async def web_process(kubeconfig):
+async def web_process(*options):
     """It runs until the context is left."""
-    server = WebProcess(kubeconfig)
+    server = WebProcess(*options)
     await server.start()
     try:
         yield server

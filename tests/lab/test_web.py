@@ -1,13 +1,15 @@
 """The pages of `purser web` on a lab, in a real browser, while the cluster changes and breaks."""
 
+import base64
 import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import axe_playwright_python
 import pytest
+import yaml
 
-from purser.kube.resources import PODS
+from purser.kube.resources import MUTATING_WEBHOOKS, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
@@ -30,7 +32,7 @@ async def pages():
     settings = LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.1)
     async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
-        async with web_process(lab.kubeconfig) as server:
+        async with web_process("--kubeconfig", lab.kubeconfig) as server:
             yield lab, server
 
 
@@ -97,6 +99,44 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("[data-count=pods]", re.compile("^0$"))
 
 
+async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
+    settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1)
+    async with Lab(settings) as lab, waiting.limit():
+        await lab.ready()
+        (webhooks,) = (await lab.client.list(MUTATING_WEBHOOKS)).items
+        ca, token = tmp_path / "ca.crt", token_of(lab)
+        ca.write_bytes(base64.b64decode(webhooks["webhooks"][0]["clientConfig"]["caBundle"]))
+        await lab.client.create(PODS, share("small", 4000))
+        options = ("--scheduler", f"https://localhost:{lab.read_api_port}", "--certificate-authority", ca)
+        async with web_process(*options) as server:
+            url = server.url.replace("127.0.0.1", "localhost")  # which browsers count as secure
+            async with browsing(url, viewport={"width": 1280, "height": 800}) as tab:
+                page = tab.page
+                await tab.open("nodes")
+                await tab.shows("h1", "Log in")
+                assert await axe_violations(page) == []
+                tab.is_cut_off = True  # a refusal is an error on the console
+                await page.get_by_label("Token").fill("nobody")
+                await page.get_by_role("button", name="Log in").click()
+                await tab.shows("[role=alert]", "is not known, has expired")
+                tab.is_cut_off = False
+                await page.get_by_label("Token").fill(token)
+                await page.get_by_role("button", name="Log in").click()
+                await tab.shows("caption", "1 of 1 nodes")
+                await tab.open("")
+                await tab.shows("[data-count=pods]", re.compile("^1$"))
+                await lab.client.delete(PODS, "small", "default")
+                await tab.shows("[data-count=pods]", re.compile("^0$"))
+                await page.get_by_role("button", name="Log out").click()
+                await tab.shows("h1", "Log in")
+                await tab.open("nodes/t4-4-0")
+                await tab.shows("h1", "Log in")
+
+
+def token_of(lab):
+    return yaml.safe_load(lab.kubeconfig.read_text())["users"][0]["user"]["token"]
+
+
 async def test_everybody_can_read_the_pages(quiet_logs):
     async with pages() as (lab, server):
         for name in ("one", "two"):
@@ -121,11 +161,15 @@ async def axe_problems(tab, sick):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
         await tab.open(path)
         await tab.shows("h1", re.compile("."))
-        await tab.page.evaluate(AXE.read_text())
-        violations = (await tab.page.evaluate("axe.run()"))["violations"]
-        problems = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
+        problems = await axe_violations(tab.page)
         beyond = await tab.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         problems += [("too wide", beyond)] if beyond > 0 else []
         if problems:
             found[path] = problems
     return found
+
+
+async def axe_violations(page):
+    await page.evaluate(AXE.read_text())
+    violations = (await page.evaluate("axe.run()"))["violations"]
+    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from purser.top.source import StateSource
     from purser.web import Feed
 
+    Serving = Callable[[asyncio.Event], Awaitable[None]]
+
 HELP = """Show the cluster's GPUs, who holds them, and what waits and why, as web pages that update live.
 
 The pages are served on this machine only: open the printed address in a browser. To see them from another machine,
 forward the port, for example with ssh -L. Press Ctrl-C to stop.
+
+With --scheduler but without --token-file, everyone logs in with a token of their own and sees what it allows. Only then
+can --address be another address than this machine's own. Tokens are sent in clear: put a proxy with TLS in front.
 
 The command only reads the cluster and only needs the right to list and watch pods and nodes. It also works in clusters
 that do not use Purser's scheduler. With --scheduler, the command queries the read API of Purser's scheduler instead
@@ -43,6 +48,9 @@ def web(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     port: Annotated[int, typer.Option(help="Port of the pages. 0 picks a free port.", min=0, max=65535)] = DEFAULT_PORT,
+    address: Annotated[
+        str, typer.Option(help="Address to listen on. Other addresses than this machine's own require logins.")
+    ] = "127.0.0.1",
     namespace: Annotated[
         str | None,
         typer.Option("--namespace", "-n", help="With --scheduler: show only this namespace's pods."),
@@ -52,46 +60,90 @@ def web(
     certificate_authority: SchedulerCa = None,
 ) -> None:
     """Serve the pages until stopped."""
-    api = read_api_of(scheduler, token_file, certificate_authority, namespace)
-    if api is None and namespace is not None:
-        fail("--namespace requires --scheduler", MISUSED)
-    if api is not None and (kubeconfig is not None or context is not None):
+    asks_for_tokens = scheduler is not None and token_file is None
+    if scheduler is not None and (kubeconfig is not None or context is not None):
         fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
+    if namespace is not None and (scheduler is None or asks_for_tokens):
+        fail("--namespace requires --scheduler and --token-file", MISUSED)
+    if not asks_for_tokens and not _is_loopback(address):
+        fail(f"--address {address} requires logins: use --scheduler without --token-file", MISUSED)
     from purser.cli.kernels import choose_kernels
     from purser.cli.serving import LogLevel, configure_logs, serve
 
     configure_logs(LogLevel.WARNING)
     choose_kernels("numpy")  # importing numba takes longer than it saves
-    serve(_serving(kubeconfig, context, api, port))
+    if scheduler is not None and asks_for_tokens:
+        serve(_serving_logins(scheduler, certificate_authority, address, port))
+        return
+    api = read_api_of(scheduler, token_file, certificate_authority, namespace)
+    serve(_serving_one(kubeconfig, context, api, address, port))
 
 
-def _serving(
-    kubeconfig: Path | None, context: str | None, api: "ReadApi | None", port: int
-) -> "Callable[[asyncio.Event], Awaitable[None]]":
+def _is_loopback(address: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        fail(f"invalid value {address!r} for --address: must be an IP address", MISUSED)
+
+
+def _serving_one(
+    kubeconfig: Path | None, context: str | None, api: "ReadApi | None", address: str, port: int
+) -> "Serving":
     async def main(stop: "asyncio.Event") -> None:
         from purser.kube import Client, ClusterConfig, SystemClock
         from purser.top.asking import AskedScheduler, StateReader
 
         if api is not None:
             async with StateReader(api) as reader:
-                await _serve(AskedScheduler(reader, api, SystemClock()), port, stop)
+                await _serve(AskedScheduler(reader, api, SystemClock()), address, port, stop)
             return
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            await _serve(_followed(client), port, stop)
+            await _serve(_followed(client), address, port, stop)
 
     return main
 
 
-async def _serve(source: "StateSource", port: int, stop: "asyncio.Event") -> None:
+async def _serve(source: "StateSource", address: str, port: int, stop: "asyncio.Event") -> None:
     from purser.kube import SystemClock
     from purser.kube.racing import until
     from purser.web import Feed, serving_pages
 
     clock = SystemClock()
     feed = Feed(source, clock)
-    async with serving_pages(feed, clock, port) as url:
-        print(f"The pages are at {url} (press Ctrl-C to stop)", flush=True)
+    async with serving_pages(feed, clock, port, address) as url:
+        _print_address(url)
         await until(feed.run(), stop.wait())
+
+
+def _serving_logins(scheduler: str, ca_file: Path | None, address: str, port: int) -> "Serving":
+    from purser.kube import SystemClock
+    from purser.top.asking import AskedScheduler, ReadApi, StateReader
+    from purser.web import Viewer, serving_logins
+
+    clock = SystemClock()
+
+    def api_of(viewer: Viewer) -> ReadApi:
+        return ReadApi(scheduler, lambda: viewer.token, ca_file, viewer.namespace)
+
+    @asynccontextmanager
+    async def open_source(viewer: Viewer) -> "AsyncIterator[StateSource]":
+        async with StateReader(api_of(viewer)) as reader:
+            yield AskedScheduler(reader, api_of(viewer), clock, ends_when_refused=True)
+
+    async def main(stop: "asyncio.Event") -> None:
+        async with StateReader(api_of(Viewer("", ""))):  # says at once which option is wrong
+            pass
+        async with serving_logins(open_source, clock, address, port) as url:
+            _print_address(url)
+            await stop.wait()
+
+    return main
+
+
+def _print_address(url: str) -> None:
+    print(f"The pages are at {url} (press Ctrl-C to stop)", flush=True)
 
 
 @asynccontextmanager

@@ -26,18 +26,48 @@ _MAX_TOKEN_FILE_BYTES = 64 * 1024
 _states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 
 
+class ReadRefusedError(KubeError):
+    """The token is not known, has expired, or its user may not read."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+        """401: whose the token is, is not known; 403: its user may not read."""
+
+
 @dataclass(frozen=True)
 class ReadApi:
     """Where it is, and how to log in."""
 
     url: str
     """``https://HOST:PORT``."""
-    token_file: Path
-    """Read each time: tokens are renewed."""
+    token: Callable[[], str]
+    """Called for each request, since tokens are renewed. Raises `ConfigError` where there is none."""
     ca_file: Path | None = None
     """None: what the system trusts."""
     namespace: str = ""
     """Whose part of the state to read; empty: the whole."""
+
+
+def token_in(file: Path) -> Callable[[], str]:
+    """A file's token, read each time."""
+
+    def read() -> str:
+        try:
+            with file.open("rb") as opened:
+                text = opened.read(_MAX_TOKEN_FILE_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--token-file {file}: {error}") from error
+        if not is_token(text):
+            raise ConfigError(f"--token-file {file} must contain only a token")
+        return text
+
+    return read
+
+
+def is_token(text: str) -> bool:
+    """Whether it can be sent as a bearer token: nothing in it ends a header."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
 def read_state(text: bytes) -> ClusterState:
@@ -77,7 +107,7 @@ class StateReader:
         """The state now; the same object where it has not changed. Raises `ConfigError` for a token that cannot be
         read, `KubeError` for whatever is wrong with the answer."""
         assert self._session is not None
-        headers = {"Authorization": f"Bearer {self._token()}"}
+        headers = {"Authorization": f"Bearer {self._api.token()}"}
         if self._last is not None and self._tag:
             headers["If-None-Match"] = self._tag
         try:
@@ -86,7 +116,8 @@ class StateReader:
                     return self._last
                 if response.status != 200:
                     said = (await response.content.read(_MAX_REASON_BYTES)).decode(errors="replace")
-                    raise KubeError(f"{self._url} answered {response.status}: {brief(said) or response.reason}")
+                    message = f"{self._url} answered {response.status}: {brief(said) or response.reason}"
+                    raise _error(response.status, message)
                 self._last = read_state(await _bounded(response.content))
                 self._tag = response.headers.get("ETag", "")
                 return self._last
@@ -95,22 +126,14 @@ class StateReader:
         except UnreadableError as error:
             raise KubeError(f"{self._url}: {error}") from error
 
-    def _token(self) -> str:
-        try:
-            with self._api.token_file.open("rb") as file:
-                text = file.read(_MAX_TOKEN_FILE_BYTES).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--token-file {self._api.token_file}: {error}") from error
-        if not text or not text.isascii() or not text.isprintable() or " " in text:
-            raise ConfigError(f"--token-file {self._api.token_file} must contain only a token")
-        return text
-
 
 class AskedScheduler:
     """A `StateSource`."""
 
-    def __init__(self, reader: StateReader, api: ReadApi, clock: Clock) -> None:
+    def __init__(self, reader: StateReader, api: ReadApi, clock: Clock, *, ends_when_refused: bool = False) -> None:
+        """``ends_when_refused``: what was read before is not kept for somebody who may not read it any more."""
         self.where = api.url
+        self._ends_when_refused = ends_when_refused
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
@@ -119,12 +142,13 @@ class AskedScheduler:
         """The scheduler knows the reasons that it knows."""
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """Ask until cancelled. Raises `KubeError` and `ConfigError` where the first answer cannot be had."""
+        """Ask until cancelled. Raises `KubeError` and `ConfigError` where the first answer cannot be had, and
+        `ReadRefusedError` later on, if it ends with that."""
         while True:
             try:
                 state, problem = await self._reader.read(), ""
             except (KubeError, ConfigError) as error:
-                if self.state is None:
+                if self.state is None or (self._ends_when_refused and isinstance(error, ReadRefusedError)):
                     raise
                 state, problem = self.state, f"not up to date: {error}"
             if state is not self.state or problem != self.problem:
@@ -145,6 +169,10 @@ def reason_lines(pod: StateWaiting) -> list[str]:
         return [pod.message or "This replica of the scheduler does not know the reason."]
     said = (f"{each.reason}: {each.text or counted(each.nodes, 'node')}" for each in pod.reasons)
     return [pod.message, *said]
+
+
+def _error(status: int, message: str) -> KubeError:
+    return ReadRefusedError(message, status) if status in (401, 403) else KubeError(message)
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:

@@ -5,12 +5,16 @@
 - ``tables``: what each page shows: rows, amounts, groups. Pure.
 - ``rendering``: pages as HTML, from the templates.
 - ``streaming``: changes as server-sent events.
-- ``serving``: the HTTP: addresses, headers, and who may ask; ``running``: a feed's pages on a port; ``metrics``.
+- ``pages``: what each address answers; ``serving``: the server with headers, files and streams; ``metrics``.
+- ``access``: who may see the pages: whoever is on this machine, or, in ``logins``, people with a token of their own;
+  ``viewers`` has a feed for each of them.
+- ``running``: the pages on a port.
 
 Where the state comes from is `purser.top`'s business: the cluster by watches, or the scheduler's read API.
 """
 
 from purser.web.feed import Feed
-from purser.web.running import serving_pages
+from purser.web.running import serving_logins, serving_pages
+from purser.web.viewers import Viewer
 
-__all__ = ["Feed", "serving_pages"]
+__all__ = ["Feed", "Viewer", "serving_logins", "serving_pages"]

@@ -44,6 +44,8 @@ class Feed:
         """The one that the newest version was made of."""
         self.version = 0
         """Greater after each change; 0: nothing is known yet."""
+        self.watchers = 0
+        """Streams of it that are open."""
         self.is_over = False
         """Whether nothing new will come."""
         self._problem = ""
@@ -104,8 +106,11 @@ class Feed:
             return self._all_events()
         return [change.events for change in self._kept if change.version > version]
 
-    def status_event(self) -> bytes:
-        """The numbers of the newest version."""
+    def news_after(self, version: int) -> Sequence[bytes]:
+        """That something has changed since a version, and the newest numbers."""
+        return [_event(b"changed", b'{"version":%d}' % self.version), self._status_event()]
+
+    def _status_event(self) -> bytes:
         return _event(b"status", _encoder.encode(self._status()))
 
     def _status(self) -> _Status:
@@ -121,7 +126,7 @@ class Feed:
             fleet, events = await asyncio.to_thread(_advance, self._fleet, state)
         self._fleet, self.state, self._problem = fleet, state, problem
         self.version += 1
-        self._keep(_Change(self.version, events + self.status_event()))
+        self._keep(_Change(self.version, events + self._status_event()))
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -134,7 +139,7 @@ class Feed:
     def _all_events(self) -> Sequence[bytes]:
         version, events = self._whole
         if version != self.version:
-            events = [_event(b"reset", b"{}"), *_node_events(list(self._fleet.values()), ()), self.status_event()]
+            events = [_event(b"reset", b"{}"), *_node_events(list(self._fleet.values()), ()), self._status_event()]
             self._whole = (self.version, events)
         return events
 

@@ -1,16 +1,37 @@
-"""Serves the pages of a feed."""
+"""Serves the pages on a port."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from purser.kube import Clock
 from purser.telemetry import listening
+from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.feed import Feed
-from purser.web.serving import LOCAL_ADDRESS, WEB_LIMITS, web_app
+from purser.web.logins import LoginAccess
+from purser.web.pages import Pages
+from purser.web.serving import WEB_LIMITS, web_app
+from purser.web.viewers import OpenSource, Viewers
 
 
 @asynccontextmanager
-async def serving_pages(feed: Feed, clock: Clock, port: int) -> AsyncIterator[str]:
-    """Serve until left, and give the address; a ``port`` of 0 is a free one. Raises OSError where it is taken."""
-    async with listening(web_app(feed, clock), LOCAL_ADDRESS, port, limits=WEB_LIMITS) as chosen:
-        yield f"http://{LOCAL_ADDRESS}:{chosen}/"
+async def serving_pages(feed: Feed, clock: Clock, port: int, address: str = LOCAL_ADDRESS) -> AsyncIterator[str]:
+    """Serve a feed on this machine until left, and give the URL; a ``port`` of 0 is a free one.
+
+    Raises OSError where it is taken.
+    """
+    app = web_app(Pages(clock), LocalAccess(feed))
+    async with listening(app, address, port, limits=WEB_LIMITS) as chosen:
+        yield _url(address, chosen)
+
+
+@asynccontextmanager
+async def serving_logins(open_source: OpenSource, clock: Clock, address: str, port: int) -> AsyncIterator[str]:
+    """Serve people who log in, each from a source of their own, until left; else as `serving_pages`."""
+    pages = Pages(clock)
+    app = web_app(pages, LoginAccess(Viewers(open_source, clock), pages))
+    async with listening(app, address, port, limits=WEB_LIMITS) as chosen:
+        yield _url(address, chosen)
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"

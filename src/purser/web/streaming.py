@@ -6,14 +6,17 @@ since, or the whole fleet: nothing is queued for anybody.
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from aiohttp import web
 
 from purser.web.feed import Feed
 from purser.web.metrics import WebMetrics
+from purser.web.pages import FEED
 
 MAX_STREAMS = 256
+MAX_STREAMS_OF_A_VIEWER = 64
 SEND_TIMEOUT_S = 30.0
 ALIVE_EVERY_S = 15.0
 """How often a comment is sent where nothing has changed: proxies cut connections that are silent for a minute."""
@@ -26,56 +29,58 @@ _LEVEL, _WINDOW_BITS, _GZIP, _MEMORY_LEVEL = 6, 12, 16, 5
 class Streams:
     """All that are open."""
 
-    def __init__(self, feed: Feed, metrics: WebMetrics) -> None:
-        self._feed, self._metrics = feed, metrics
+    def __init__(self, metrics: WebMetrics) -> None:
+        self._metrics = metrics
         self._open = 0
 
     async def send(self, request: web.Request) -> web.StreamResponse:
-        """The whole fleet, then its changes; with ``?changes`` only that something has changed, and the numbers."""
-        if "changes" in request.query:
-            return await self._send(request, lambda _: self._change_events())
-        return await self._send(request, self._feed.events_after)
-
-    def _change_events(self) -> Iterable[bytes]:
-        return (b'event: changed\ndata: {"version":%d}\n\n' % self._feed.version, self._feed.status_event())
-
-    async def _send(self, request: web.Request, events_after: Callable[[int], Iterable[bytes]]) -> web.StreamResponse:
-        if self._open >= MAX_STREAMS:
+        """The whole fleet of the request's viewer, then its changes; with ``?changes``, that there are any, and the
+        numbers."""
+        feed = request[FEED]
+        if self._open >= MAX_STREAMS or feed.watchers >= MAX_STREAMS_OF_A_VIEWER:
             raise web.HTTPServiceUnavailable(text="too many pages are open: close some, then reload this one\n")
-        self._count(1)
-        try:
-            writer = await _Writer.begin(request)
-            await self._follow(writer, events_after)
-            return writer.response
-        except (ConnectionError, TimeoutError):
-            if request.transport is not None:
-                request.transport.abort()
-            raise web.HTTPRequestTimeout from None  # nobody reads it
-        finally:
-            self._count(-1)
+        with self._counted(feed):
+            try:
+                writer = await _Writer.begin(request)
+                await _follow(feed, writer, feed.news_after if "changes" in request.query else feed.events_after)
+                return writer.response
+            except (ConnectionError, TimeoutError):
+                if request.transport is not None:
+                    request.transport.abort()
+                raise web.HTTPRequestTimeout from None  # nobody reads it
 
-    def _count(self, more: int) -> None:
-        self._open += more
+    @contextmanager
+    def _counted(self, feed: Feed) -> Iterator[None]:
+        self._open += 1
+        feed.watchers += 1
         self._metrics.streams.set(self._open)
-
-    async def _follow(self, writer: "_Writer", events_after: Callable[[int], Iterable[bytes]]) -> None:
-        version = 0
-        while not self._feed.is_over:
-            newest = self._feed.version
-            await writer.write(events_after(version))
-            version = newest
-            while not await self._is_newer_than(version):
-                await writer.write(_ALIVE)
-        await writer.end()
-
-    async def _is_newer_than(self, version: int) -> bool:
-        """Whether anything has changed before it is time for a sign of life."""
         try:
-            async with asyncio.timeout(ALIVE_EVERY_S):
-                await self._feed.newer_than(version)
-        except TimeoutError:
-            return False
-        return True
+            yield
+        finally:
+            self._open -= 1
+            feed.watchers -= 1
+            self._metrics.streams.set(self._open)
+
+
+async def _follow(feed: Feed, writer: "_Writer", events_after: Callable[[int], Sequence[bytes]]) -> None:
+    version = 0
+    while not feed.is_over:
+        newest = feed.version
+        await writer.write(events_after(version))
+        version = newest
+        while not await _is_newer(feed, version):
+            await writer.write(_ALIVE)
+    await writer.end()
+
+
+async def _is_newer(feed: Feed, version: int) -> bool:
+    """Whether anything has changed before it is time for a sign of life."""
+    try:
+        async with asyncio.timeout(ALIVE_EVERY_S):
+            await feed.newer_than(version)
+    except TimeoutError:
+        return False
+    return True
 
 
 class _Writer:

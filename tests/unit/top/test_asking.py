@@ -13,7 +13,7 @@ from tests.unit.kube.servers import serving
 from purser.core.state import StateReplica
 from purser.kube import KubeError, SystemClock
 from purser.top import asking
-from purser.top.asking import AskedScheduler, ReadApi, StateReader, reason_lines
+from purser.top.asking import AskedScheduler, ReadApi, StateReader, reason_lines, token_in
 
 from .states import cluster, node, waiting
 
@@ -28,7 +28,7 @@ async def reading(tmp_path, handler):
     token.write_text("secret\n")
     context = authority.server_context(tmp_path, "localhost", ip="127.0.0.1")
     async with serving(handler, context) as url:
-        api = ReadApi(url, token, ca)
+        api = ReadApi(url, token_in(token), ca)
         async with StateReader(api) as reader:
             yield reader, api
 
@@ -73,7 +73,14 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
         ]
         assert await source.details("default", "odd") == ["This replica of the scheduler does not know the reason."]
         assert await source.details("default", "none") == []
-        of_scheduler = ("--scheduler", api.url, "--token-file", api.token_file, "--certificate-authority", api.ca_file)
+        of_scheduler = (
+            "--scheduler",
+            api.url,
+            "--token-file",
+            tmp_path / "token",
+            "--certificate-authority",
+            api.ca_file,
+        )
         code, out, err = await beside("top", "--once", *of_scheduler)
         assert (code, err) == (0, f"purser: {replica.notes[0]}\n")
         assert out.splitlines()[-1].split()[-3:] == ["1", "-", "-"]
@@ -136,7 +143,7 @@ async def test_a_certificate_of_another_ca_is_refused_before_the_token_is_sent(t
     async with reading(tmp_path, handle) as (_, api):
         other = tmp_path / "other.crt"
         other.write_bytes(Authority("other").pem)
-        async with StateReader(ReadApi(api.url, api.token_file, other)) as reader:
+        async with StateReader(ReadApi(api.url, api.token, other)) as reader:
             with pytest.raises(KubeError, match="certificate verify failed"):
                 await reader.read()
         assert seen == []

@@ -10,8 +10,10 @@ from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
 
 from purser.core.state import ClusterState
 from purser.telemetry import listening
+from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.feed import Feed
-from purser.web.serving import LOCAL_ADDRESS, WEB_LIMITS, web_app
+from purser.web.pages import Pages
+from purser.web.serving import WEB_LIMITS, web_app
 
 STATE = cluster(
     (node("n", gpu(0, held=100), gpu(1)), node("other", gpu(0, uuid="GPU-X"))),
@@ -79,7 +81,7 @@ async def following(source: Source):
 async def served(source: Source | None = None):
     """The pages, as a client of their address and the feed behind them."""
     async with following(source or Source()) as feed:
-        app = web_app(feed, PageClock())
+        app = web_app(Pages(PageClock()), LocalAccess(feed))
         async with (
             listening(app, LOCAL_ADDRESS, 0, limits=WEB_LIMITS) as port,
             ClientSession(f"http://{LOCAL_ADDRESS}:{port}") as client,

@@ -8,8 +8,9 @@ from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, gpu, grant, node, waiting
 
 from purser.core.state import StateGpuHealth
-from purser.web import serving
-from purser.web.serving import NODES_PER_PAGE, is_this_machine
+from purser.web import pages
+from purser.web.access import is_this_machine
+from purser.web.pages import NODES_PER_PAGE
 from purser.web.tables import MAX_PODS_OF_A_REASON
 
 from .pages import Source, served
@@ -57,7 +58,7 @@ async def test_what_is_not_there_is_a_page_that_says_so(path):
 
 
 async def test_before_the_cluster_is_read_pages_say_so_and_the_server_is_not_ready(monkeypatch):
-    monkeypatch.setattr(serving, "_FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(pages, "_FIRST_LOOK_S", 0.01)
     async with served(Source(None)) as (client, _):
         assert "still reading the cluster" in await text_of(client, "/nodes", 503)
         assert "<canvas" in await text_of(client, "/")

@@ -12,6 +12,18 @@ const LONGEST_RETRY_MS = 30000;
 /** How long a cut may last before the page says so: a reconnect at once is no news. */
 const PATIENCE_MS = 1500;
 
+/** A page whose token is not accepted any more leads to the form for another one. */
+async function reloadIfLoggedOut() {
+  try {
+    const answer = await fetch(location.href, { redirect: "manual", cache: "no-store" });
+    if (answer.type === "opaqueredirect") {
+      location.reload();
+    }
+  } catch {
+    // There is no connection, which the banner says.
+  }
+}
+
 /**
  * Follows the events of url.
  *
@@ -64,6 +76,7 @@ export function follow(url, handlers, { hiddenMs, opened = () => {} }) {
       // After an answer that is no stream, say of a proxy without its server, EventSource does not try again.
       if (stream.readyState === EventSource.CLOSED && source === stream) {
         source = null;
+        reloadIfLoggedOut();
         retry = setTimeout(open, wait);
         wait = Math.min(wait * 2, LONGEST_RETRY_MS);
       }

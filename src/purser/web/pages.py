@@ -1,0 +1,180 @@
+"""What each address of the pages answers. Whose view of the cluster it is, `purser.web.access` has found before."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from purser.core.state import ClusterState, StateGpuHealth
+from purser.kube import Clock
+from purser.web.feed import Feed
+from purser.web.rendering import Renderer
+from purser.web.tables import gpu_places, node_rows, use_by_model, use_by_namespace, waiting_groups
+
+log = structlog.get_logger("purser.web")
+
+FEED = web.RequestKey("feed", Feed)
+"""Of a request: what its viewer may see."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """How the viewer of a request has logged in."""
+
+    namespace: str
+    """Whose part of the state they see; empty: the whole."""
+    is_by_cookie: bool
+    """Whether they can log out here."""
+
+
+LOGIN = web.RequestKey("login", Login)
+"""Of a request, where people log in."""
+NODES_PER_PAGE = 200
+_FIRST_LOOK_S = 2.0
+"""How long a page waits for a cluster that has not been read yet."""
+_MAX_QUERY = 200
+"""Characters of what is searched for."""
+NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
+"""Answers that programs read."""
+
+Values = Mapping[str, object]
+
+
+class Pages:
+    """A handler for each page."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._renderer = clock, Renderer()
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are."""
+        return [
+            web.get("/", self._fleet),
+            web.get("/nodes", self._nodes),
+            web.get("/nodes/{name}", self._node),
+            web.get("/gpus/{uuid}", self._gpu),
+            web.get("/pods/{namespace}/{name}", self._pod),
+            web.get("/waiting", self._waiting),
+            web.get("/use", self._use),
+        ]
+
+    async def _fleet(self, request: web.Request) -> web.Response:
+        return self.page(request, "fleet.html", {})
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        find = request.query.get("find", "")[:_MAX_QUERY]
+        health = request.query.get("health", "")
+        health = health if health in set(StateGpuHealth) else ""
+        state = await _state(request)
+        rows = node_rows(state, find, health)
+        pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
+        page = min(_number(request.query.get("page", "")), pages)
+        values = {
+            "rows": rows[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE],
+            "total": len(rows),
+            "all": len(state.nodes),
+            "page": page,
+            "pages": pages,
+            "find": find,
+            "health": health,
+            "page_link": lambda number: f"/nodes?{urlencode({'find': find, 'health': health, 'page': number})}",
+        }
+        return self.page(request, "nodes.html", values)
+
+    async def _node(self, request: web.Request) -> web.Response:
+        state, name = await _state(request), request.match_info["name"]
+        node = next((each for each in state.nodes if each.name == name), None)
+        if node is None:
+            raise _not_found(f"The cluster has no node {name} with GPUs.")
+        places = gpu_places(state, lambda at, _: at is node)
+        return self.page(request, "node.html", {"node": node, "places": places})
+
+    async def _gpu(self, request: web.Request) -> web.Response:
+        uuid = request.match_info["uuid"]
+        places = gpu_places(await _state(request), lambda _, gpu: uuid in (gpu.uuid, gpu.parent))
+        place = next((each for each in places if each.gpu.uuid == uuid), None)
+        if place is None:
+            raise _not_found(f"No node lists a GPU with the UUID {uuid}.")
+        children = [each for each in places if each is not place]
+        return self.page(request, "gpu.html", {"place": place, "children": children})
+
+    async def _pod(self, request: web.Request) -> web.Response:
+        state, namespace, name = await _state(request), request.match_info["namespace"], request.match_info["name"]
+        grant = next((each for each in state.grants if (each.namespace, each.pod) == (namespace, name)), None)
+        waiting = next((each for each in state.waiting if (each.namespace, each.pod) == (namespace, name)), None)
+        if grant is None and waiting is None:
+            raise _not_found(f"No pod {namespace}/{name} holds GPUs or waits for one.")
+        why = await request[FEED].details(namespace, name)
+        values = {"namespace": namespace, "name": name, "grant": grant, "waiting": waiting, "why": why}
+        return self.page(request, "pod.html", values)
+
+    async def _waiting(self, request: web.Request) -> web.Response:
+        state = await _state(request)
+        return self.page(request, "waiting.html", {"groups": waiting_groups(state), "total": len(state.waiting)})
+
+    async def _use(self, request: web.Request) -> web.Response:
+        state = await _state(request)
+        return self.page(request, "use.html", {"namespaces": use_by_namespace(state), "models": use_by_model(state)})
+
+    @property
+    def errors(self) -> Middleware:
+        """Says what went wrong on a page, not in a line of text."""
+
+        @web.middleware
+        async def shown(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                return await handler(request)
+            except web.HTTPException as error:
+                if request.path.startswith(NOT_PAGES):
+                    raise
+                heading = {403: "Not allowed", 404: "Not found", 503: "Not ready yet"}.get(error.status, error.reason)
+                return self.page(request, "message.html", {"heading": heading, "text": error.text}, error.status)
+            except Exception:
+                log.exception("Failed to build a page", path=request.path)
+                values = {"heading": "Error in Purser", "text": "Purser's log has the details."}
+                return self.page(request, "message.html", values, 500)
+
+        return shown
+
+    def page(self, request: web.Request, template: str, values: Values, status: int = 200) -> web.Response:
+        """A template as the answer to a request."""
+        feed = request.get(FEED)
+        text = self._renderer.page(
+            template,
+            path=request.path,
+            where="" if feed is None else feed.where,
+            problem="" if feed is None else feed.problem,
+            login=request.get(LOGIN),
+            is_live=feed is not None,
+            now=self._clock.now().timestamp(),
+            **values,
+        )
+        response = web.Response(text=text, content_type="text/html", status=status)
+        response.enable_compression()
+        return response
+
+
+async def _state(request: web.Request) -> ClusterState:
+    feed = request[FEED]
+    try:
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            await feed.newer_than(0)
+    except TimeoutError:
+        pass
+    if feed.state is None:
+        raise web.HTTPServiceUnavailable(text="Purser is still reading the cluster. This page updates by itself.")
+    return feed.state
+
+
+def _not_found(text: str) -> web.HTTPNotFound:
+    return web.HTTPNotFound(text=f"{text} It may have gone.")
+
+
+def _number(text: str) -> int:
+    """A page's number; 1 where it is none."""
+    return max(int(text[:9]), 1) if text.isascii() and text.isdecimal() else 1

@@ -1,0 +1,121 @@
+"""A feed for each person who has logged in: of what the read API shows to their token.
+
+Nothing is shared between tokens, and nothing is kept for one that is refused: whatever a viewer may not see never comes
+near their pages.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import structlog
+
+from purser.kube import Clock, KubeError
+from purser.top.source import StateSource
+from purser.web.feed import Feed
+
+log = structlog.get_logger("purser.web")
+
+MAX_VIEWERS = 32
+"""Whose fleets are kept in memory at once."""
+MAX_STARTING = 8
+"""Logins, the refused ones included, that wait for the read API at once: strangers cannot keep out those who are in."""
+IDLE_S = 120.0
+"""For so long a fleet is kept that nobody looks at."""
+_LOOK_EVERY_S = 15.0
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A bearer token, and the namespace whose part of the state is shown; empty: the whole."""
+
+    token: str
+    namespace: str
+
+    @property
+    def key(self) -> bytes:
+        """By which they are known again."""
+        return hashlib.sha256(f"{self.namespace} {self.token}".encode()).digest()
+
+
+class TooManyViewersError(KubeError):
+    """There is no room for another one."""
+
+
+OpenSource = Callable[[Viewer], AbstractAsyncContextManager[StateSource]]
+"""The source must end when its token is refused."""
+
+
+class Viewers:
+    """All that are being served."""
+
+    def __init__(self, open_source: OpenSource, clock: Clock) -> None:
+        self._open_source, self._clock = open_source, clock
+        self._views: dict[bytes, _View] = {}
+
+    async def feed_of(self, viewer: Viewer) -> Feed:
+        """A viewer's feed, which has read the fleet at least once.
+
+        Raises `ReadRefusedError`, `TooManyViewersError`, and other `KubeError` where the read API does not answer.
+        """
+        view = self._views.get(viewer.key) or self._begin(viewer)
+        view.used_at = self._clock.monotonic()
+        return await asyncio.shield(view.first)
+
+    def end(self) -> None:
+        """Let all streams end, and forget everything."""
+        for view in self._views.values():
+            view.task.cancel()
+
+    def _begin(self, viewer: Viewer) -> "_View":
+        starting = sum(not view.first.done() for view in self._views.values())
+        if starting >= MAX_STARTING or len(self._views) - starting >= MAX_VIEWERS:
+            raise TooManyViewersError("too many people are looking at the pages: try again later")
+        view = _View(asyncio.get_running_loop().create_future(), self._clock.monotonic())
+        self._views[viewer.key] = view
+        view.task = asyncio.ensure_future(self._follow(viewer, view))
+        return view
+
+    async def _follow(self, viewer: Viewer, view: "_View") -> None:
+        try:
+            async with self._open_source(viewer) as source:
+                feed = Feed(source, self._clock)
+                try:
+                    await self._until_idle(feed, view)
+                finally:
+                    feed.end()
+        except KubeError as error:
+            if view.first.done():
+                log.info("A viewer's token is not accepted any more, or the read API does not answer", error=str(error))
+            else:
+                view.first.set_exception(error)
+        finally:
+            view.first.cancel()
+            self._views.pop(viewer.key, None)
+
+    async def _until_idle(self, feed: Feed, view: "_View") -> None:
+        following = asyncio.ensure_future(feed.run())
+        reading = asyncio.ensure_future(feed.newer_than(0))
+        try:
+            await asyncio.wait({following, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if feed.version:
+                view.first.set_result(feed)
+            while not following.done() and (feed.watchers or self._clock.monotonic() - view.used_at < IDLE_S):
+                await asyncio.wait({following}, timeout=_LOOK_EVERY_S)
+            if following.done():
+                following.result()
+        finally:
+            for task in (following, reading):
+                task.cancel()
+            await asyncio.gather(following, reading, return_exceptions=True)
+
+
+class _View:
+    def __init__(self, first: asyncio.Future[Feed], used_at: float) -> None:
+        self.first = first
+        """The feed, once it has read the fleet."""
+        self.used_at = used_at
+        self.task: asyncio.Future[None]
+        first.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left

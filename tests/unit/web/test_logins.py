@@ -1,0 +1,260 @@
+"""People who log in with tokens of their own: what each sees, and that nobody sees what is another's."""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from aiohttp import ClientSession, CookieJar
+from tests import waiting
+from tests.unit.top.states import cluster, gpu, grant, node
+from tests.unit.top.states import waiting as waiting_pod
+from yarl import URL
+
+from purser.kube import KubeError
+from purser.telemetry import listening
+from purser.top.asking import ReadRefusedError
+from purser.web import viewers
+from purser.web.access import LOCAL_ADDRESS
+from purser.web.logins import MAX_TOKEN_CHARACTERS, LoginAccess
+from purser.web.pages import Pages
+from purser.web.serving import WEB_LIMITS, web_app
+from purser.web.viewers import Viewer, Viewers
+
+from .pages import PageClock, Source
+
+
+def named(pod, namespace):
+    return msgspec.structs.replace(pod, namespace=namespace)
+
+
+WHOLE = cluster(
+    (node("n", gpu(held=100)),), (named(grant("theirs"), "team-b"),), (named(waiting_pod("big"), "team-a"),)
+)
+PART = cluster((), (), (named(waiting_pod("big"), "team-a"),))
+
+
+class ReadApi:
+    """Who may read what."""
+
+    def __init__(self, **allowed):
+        self.sources = {tuple(key.split("__")) if "__" in key else (key, ""): Source(s) for key, s in allowed.items()}
+        self.known = {token for token, _ in self.sources}
+        self.is_away = False
+        self.opened = []
+        self.closed = asyncio.Event()
+
+    @asynccontextmanager
+    async def open_source(self, viewer: Viewer):
+        self.opened.append(viewer)
+        try:
+            if self.is_away:
+                raise KubeError("https://read-api cannot be reached")
+            source = self.sources.get((viewer.token, viewer.namespace.replace("-", "")))
+            if source is None:
+                raise ReadRefusedError("no", 403 if viewer.token in self.known else 401)
+            yield source
+        finally:
+            self.closed.set()
+
+
+@asynccontextmanager
+async def server(api, clock=None):
+    pages = Pages(PageClock())
+    app = web_app(pages, LoginAccess(Viewers(api.open_source, clock or PageClock()), pages))
+    async with listening(app, LOCAL_ADDRESS, 0, limits=WEB_LIMITS) as port:
+        yield f"http://{LOCAL_ADDRESS}:{port}"
+
+
+@asynccontextmanager
+async def browser(url, **headers):
+    jar = CookieJar(unsafe=True, treat_as_secure_origin=URL(url))  # as browsers treat http://localhost
+    async with ClientSession(url, cookie_jar=jar, headers=headers) as client:
+        yield client
+
+
+async def log_in(client, token="", namespace="", then="/"):
+    form = {"token": token, "namespace": namespace, "next": then}
+    async with client.post("/login", data=form, allow_redirects=False) as response:
+        return response.status, response.headers.get("Location"), await response.text()
+
+
+async def get(client, path):
+    async with client.get(path, allow_redirects=False) as response:
+        return response.status, response.headers.get("Location"), await response.text()
+
+
+@pytest.mark.parametrize("path", ["/", "/nodes", "/nodes/n", "/pods/team-b/theirs", "/waiting?x=1", "/nothing"])
+async def test_without_a_token_everything_leads_to_the_form(path):
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url) as client:
+        status, location, text = await get(client, path)
+        assert (status, location) == (303, f"/login?next={quote(path, safe='')}")
+        assert "theirs" not in text
+        assert (await get(client, "/login"))[0] == 200
+
+
+async def test_streams_without_a_token_are_refused_and_probes_are_answered():
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url) as client:
+        assert (await get(client, "/events"))[0] == 401
+        for path in ("/healthz", "/readyz", "/metrics", "/static/style.css"):
+            assert (await get(client, path))[0] == 200
+
+
+async def test_a_token_shows_what_it_may_read_until_its_user_logs_out():
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url) as client:
+        assert (await log_in(client, "admin", then="/nodes/n"))[:2] == (303, "/nodes/n")
+        status, _, text = await get(client, "/nodes/n")
+        assert status == 200 and "team-b/theirs" in text and "Log out" in text
+        async with client.post("/logout", allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (303, "/login")
+        assert (await get(client, "/nodes/n"))[0] == 303
+
+
+async def test_cookies_are_for_this_server_alone():
+    async with server(ReadApi(admin=WHOLE)) as url, ClientSession(url) as client:
+        form = {"token": "admin"}
+        async with client.post("/login", data=form, allow_redirects=False) as response:
+            for cookie in response.headers.getall("Set-Cookie"):
+                assert "HttpOnly" in cookie and "Secure" in cookie and "SameSite=Strict" in cookie
+
+
+@pytest.mark.parametrize(
+    ("token", "namespace", "status", "message"),
+    [
+        ("nobody", "", 401, "is not known, has expired"),
+        ("viewer", "", 403, "enter the namespace"),
+        ("viewer", "team-b", 403, "enter the namespace"),
+        ("", "", 400, "Enter a token."),
+        ("two words", "", 400, "Enter a token."),
+        ("new\nline", "", 400, "Enter a token."),
+        ("viewer", "../x", 400, "RFC 1123 label"),
+        ("x" * (MAX_TOKEN_CHARACTERS + 1), "", 400, "too long for a cookie"),
+        ("x" * 30_000, "", 413, ""),
+    ],
+)
+async def test_what_is_refused_says_why_and_leaves_no_cookie(token, namespace, status, message):
+    async with server(ReadApi(viewer__teama=PART)) as url, browser(url) as client:
+        found, _, text = await log_in(client, token, namespace)
+        assert found == status and message in text
+        assert not list(client.cookie_jar)
+        assert "big" not in text
+
+
+async def test_a_viewer_of_a_namespace_sees_its_part():
+    async with server(ReadApi(viewer__teama=PART)) as url, browser(url) as client:
+        assert (await log_in(client, "viewer", "team-a"))[0] == 303
+        _, _, text = await get(client, "/waiting")
+        assert "team-a/big" in text and "Namespace team-a" in text
+
+
+async def test_a_proxy_in_front_sends_the_token():
+    api = ReadApi(viewer__teama=PART)
+    async with server(api) as url, browser(url, Authorization="Bearer viewer") as client:
+        status, location, _ = await get(client, "/waiting")
+        assert (status, location) == (303, "/login?next=%2Fwaiting&refused=403")
+        _, _, form = await get(client, location)
+        assert "enter the namespace" in form and 'name="token"' not in form
+        assert (await log_in(client, namespace="team-a", then="/waiting"))[:2] == (303, "/waiting")
+        assert [cookie.key for cookie in client.cookie_jar] == ["purser-namespace"]
+        _, _, text = await get(client, "/waiting")
+        assert "team-a/big" in text and "Log out" not in text
+
+
+@pytest.mark.parametrize(
+    "then", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "", "/a\nb"]
+)
+async def test_nobody_is_led_elsewhere(then):
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url) as client:
+        assert (await log_in(client, "admin", then=then))[:2] == (303, "/")
+        _, _, form = await get(client, f"/login?next={quote(then, safe='')}")
+        assert 'name="next" value="/"' in form
+
+
+async def test_forms_of_other_sites_are_refused():
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url, Origin="https://evil.example") as client:
+        assert (await log_in(client, "admin"))[0] == 403
+        async with client.post("/logout", allow_redirects=False) as response:
+            assert response.status == 403
+        assert not list(client.cookie_jar)
+
+
+async def test_a_token_that_is_refused_later_ends_its_streams_and_shows_nothing_more():
+    api = ReadApi(admin=WHOLE)
+    async with server(api) as url, browser(url) as client:
+        await log_in(client, "admin")
+        async with client.get("/events") as stream:
+            await stream.content.readuntil(b"event: status")
+            source = api.sources.pop(("admin", ""))
+            source.fail(ReadRefusedError("expired", 401))
+            async with waiting.limit():
+                await stream.content.read()
+        status, location, text = await get(client, "/nodes/n")
+        assert (status, location) == (303, "/login?next=%2Fnodes%2Fn&refused=403")
+        assert "theirs" not in text
+
+
+async def test_where_the_scheduler_is_away_pages_say_so_and_work_again_afterwards():
+    api = ReadApi(admin=WHOLE)
+    api.is_away = True
+    async with server(api) as url, browser(url) as client:
+        status, _, text = await log_in(client, "admin")
+        assert status == 503 and "does not answer" in text and "https://read-api" not in text
+        api.is_away = False
+        assert (await log_in(client, "admin"))[0] == 303
+
+
+async def test_what_nobody_looks_at_is_forgotten(monkeypatch):
+    monkeypatch.setattr(viewers, "IDLE_S", 0.0)
+    monkeypatch.setattr(viewers, "_LOOK_EVERY_S", 0.01)
+    api = ReadApi(admin=WHOLE)
+    async with server(api) as url, browser(url) as client:
+        await log_in(client, "admin")
+        async with waiting.limit():
+            await api.closed.wait()
+        assert (await get(client, "/nodes"))[0] == 200
+        assert len(api.opened) == 2
+
+
+async def test_strangers_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr(viewers, "MAX_VIEWERS", 2)
+    monkeypatch.setattr(viewers, "MAX_STARTING", 2)
+    api = ReadApi(one=WHOLE, two=WHOLE, three=WHOLE)
+    async with server(api) as url, browser(url) as one, browser(url) as two, browser(url) as three:
+        await log_in(one, "one")
+        for number in range(5):
+            assert (await log_in(three, f"stranger-{number}"))[0] == 401
+        assert (await log_in(two, "two"))[0] == 303
+        status, _, text = await log_in(three, "three")
+        assert status == 503 and "too many people" in text
+        assert (await get(one, "/nodes"))[0] == 200
+
+
+async def test_each_viewer_sees_their_own_namespace_and_no_name_of_another():
+    """At random: pods of three teams, whose viewers open pages and streams of everybody."""
+    teams = ("alpha", "bravo", "carol")
+    dice = random.Random(7)
+    parts = {}
+    for team in teams:
+        grants = tuple(named(grant(f"{team}-pod-{number}"), team) for number in range(dice.randint(1, 4)))
+        parts[team] = cluster((node("n", gpu(held=900)),), grants, (named(waiting_pod(f"{team}-waits"), team),))
+    api = ReadApi(**{f"{team}token__{team}": part for team, part in parts.items()})
+    paths = ["/", "/nodes", "/nodes/n", "/gpus/GPU-0", "/waiting", "/use", "/events"]
+    paths += [f"/pods/{team}/{team}-{what}" for team in teams for what in ("pod-0", "waits")]
+    async with server(api) as url, browser(url) as alpha, browser(url) as bravo, browser(url) as carol:
+        clients = dict(zip(teams, (alpha, bravo, carol), strict=True))
+        for team, client in clients.items():
+            assert (await log_in(client, f"{team}token", team))[0] == 303
+        for _ in range(150):
+            team, path = dice.choice(teams), dice.choice(paths)
+            async with clients[team].get(path) as response:
+                if path == "/events":
+                    text = (await response.content.readuntil(b"event: status")).decode()
+                else:
+                    text = await response.text()
+            others = [other for other in teams if other != team and other not in path]
+            assert [other for other in others if other in text] == [], (team, path)
+            assert response.status in (200, 404)
+            if path == "/waiting":
+                assert f"{team}-waits" in text
