@@ -1,5 +1,6 @@
 """The chart on a real cluster: Helm installs it, pods of the image do the work, and nothing is left of it."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from yarl import URL
 
 from purser.core.names import HEALTH_CONDITION as UNHEALTHY
 from purser.core.node.amounts import AMOUNTS
@@ -288,12 +291,50 @@ def test_nothing_is_left_after_uninstall(installed: Release, before: Standing) -
     assert not after.on_nodes & {("capacity", each) for each in AMOUNTS}, "be it of others that ran here before"
 
 
-def test_scheduler_and_operator_run_where_pods_are_restricted(release: Release, before: Standing) -> None:
+def test_all_but_the_agent_runs_where_pods_are_restricted(release: Release, before: Standing) -> None:
     release.enforce("restricted")
-    options = ("--set=operator.enabled=true", "--set=clusterPolicy.create=false", "--wait", "--timeout=3m")
+    enabled = ("operator.enabled=true", "clusterPolicy.create=false", "readAPI.enabled=true", "web.enabled=true")
+    options = (*(f"--set={each}" for each in enabled), "--wait", "--timeout=3m")
     release.helm("install", "purser", str(CHART), *options)
     assert (len(release.pods("scheduler")), len(release.pods("operator"))) == (2, 1)
+    name_the_read_api(release.cluster)
+    [web] = release.pods("web")
+    asyncio.run(log_in(release.cluster, f"http://{web['status']['podIP']}:8480"))
     release.helm("uninstall", "purser", "--wait")
+
+
+def name_the_read_api(cluster: RealCluster) -> None:
+    """The cluster has no DNS: the pod finds the Service by its hosts file."""
+    service = cluster.get("service", "purser-read-api", NAMESPACE)
+    alias = {"ip": service["spec"]["clusterIP"], "hostnames": [f"purser-read-api.{NAMESPACE}.svc"]}
+    patch = json.dumps({"spec": {"template": {"spec": {"hostAliases": [alias]}}}})
+    cluster.kubectl("patch", "deployment", "purser-web", f"-n{NAMESPACE}", "--patch", patch)
+    cluster.kubectl("rollout", "status", "deployment", "purser-web", f"-n{NAMESPACE}", "--timeout=120s")
+
+
+async def log_in(cluster: RealCluster, url: str) -> None:
+    """People log in to the web pages with tokens for the read API, and see what these may read."""
+    role = ("chief", "--clusterrole=purser-view", f"--serviceaccount={PODS}:chief")
+    cluster.kubectl("create", "clusterrolebinding", *role)
+    try:
+        status, text = await nodes_page(cluster, url, "chief")
+        assert status == 200 and "No node lists a GPU." in text, text
+        status, text = await nodes_page(cluster, url, "stranger")
+        assert status == 403 and "may not read this" in text, text
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding", "chief")
+
+
+async def nodes_page(cluster: RealCluster, url: str, account: str) -> tuple[int, str]:
+    """The status of a login that leads to the page of nodes, and what that page says."""
+    cluster.kubectl("create", "serviceaccount", account, f"-n{PODS}")
+    token = cluster.kubectl("create", "token", account, f"-n{PODS}", "--audience=purser-read-api").strip()
+    jar = aiohttp.CookieJar(unsafe=True, treat_as_secure_origin=URL(url))
+    async with (
+        aiohttp.ClientSession(url, cookie_jar=jar) as client,
+        client.post("/login", data={"token": token, "next": "/nodes"}) as response,
+    ):
+        return response.status, await response.text()
 
 
 @pytest.fixture

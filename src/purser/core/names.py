@@ -136,6 +136,12 @@ GRANT_KEY_CONFIGMAP_FIELD = "keys"
 TLS_SECRET = "purser-scheduler-tls"
 """Secret in Purser's namespace with the CA and the certificate that the scheduler makes for itself."""
 
+CA_CONFIGMAP = "purser-ca"
+"""ConfigMap in Purser's namespace with the CA of the certificate that the scheduler serves."""
+
+CA_CONFIGMAP_FIELD = "ca.crt"
+"""In it: certificates, PEM."""
+
 KUBE_SCHEDULER_LEASE = "purser-kube-scheduler"
 """Lease in Purser's namespace by which the chart's kube-schedulers elect the one that places pods."""
 

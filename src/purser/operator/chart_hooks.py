@@ -13,6 +13,7 @@ from typing import Any
 
 from purser.core.names import (
     AGENT_CONDITIONS,
+    CA_CONFIGMAP,
     CORDONED_GPUS_ANNOTATION,
     DISPUTES_ANNOTATION,
     GRANT_ANNOTATION,
@@ -189,7 +190,8 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
         say(f"kept the grant signing keys, which pods still need: {some(granted)}")
         return
     await _delete(client, SECRETS, GRANT_KEY_SECRET, namespace, say)
-    await _delete(client, CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace, say)
+    for name in (GRANT_KEY_CONFIGMAP, CA_CONFIGMAP):
+        await _delete(client, CONFIG_MAPS, name, namespace, say)
 
 
 async def _parts_gone(client: Client, namespace: str, timeout_s: float) -> None:

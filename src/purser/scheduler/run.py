@@ -48,6 +48,7 @@ from purser.scheduler.invariants import InvariantWatch
 from purser.scheduler.keys import GrantKeys, load_or_create_keys, names_key_of
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.missed_pods import MissedPods
+from purser.scheduler.published_ca import PublishedCa
 from purser.scheduler.quota_usage import QuotaUsage
 from purser.scheduler.read_api import READ_API_LIMITS, AccessControl, StatePage, read_api_app
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
@@ -164,7 +165,7 @@ async def _serve(
             user = await _scheduler_user(settings.webhook, client)
             await compiled
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
-            read_api_port = await _answer_reads(stack, settings.server, parts, client, keeper, metrics, host)
+            read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
             readiness.started(parts.cache.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"])
             addresses = Addresses(webhook_port, extender_port, metrics_port, read_api_port)
             await on_listening(addresses)
@@ -286,16 +287,21 @@ async def _answer(
 
 async def _answer_reads(
     stack: AsyncExitStack,
-    server: ServerSettings,
+    settings: SchedulerSettings,
     parts: _Parts,
     client: Client,
     keeper: CertificateKeeper,
     metrics: SchedulerMetrics,
     host: str,
+    spawn: Spawn,
 ) -> int | None:
     """The read API listens from now on, where it is to be served; its port."""
+    server = settings.server
     if server.read_api_port is None:
         return None
+    published = PublishedCa(client, settings.namespace, lambda: keeper.ca_bundle)
+    keeper.on_change(published.refresh)
+    spawn(client.failures.keep_going("published CA", published.run))
     clock, follower = parts.cache.clock, parts.follower
 
     def replica() -> StateReplica:

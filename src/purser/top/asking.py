@@ -5,6 +5,7 @@ A state that has not changed is not sent again (``If-None-Match``).
 
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -121,10 +122,19 @@ class StateReader:
                 self._last = read_state(await _bounded(response.content))
                 self._tag = response.headers.get("ETag", "")
                 return self._last
+        except aiohttp.ClientConnectorCertificateError as error:
+            self._trust_renewed_ca()
+            raise KubeError(f"{self._url} has a certificate that is not trusted: {brief(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(f"{self._url} cannot be reached: {brief(error) or type(error).__name__}") from error
         except UnreadableError as error:
             raise KubeError(f"{self._url}: {error}") from error
+
+    def _trust_renewed_ca(self) -> None:
+        """For the next attempt: a mounted file has the new CA some time after the scheduler."""
+        with suppress(OSError):  # what was trusted before still is
+            if self._api.ca_file is not None:
+                self._context.load_verify_locations(cafile=self._api.ca_file)
 
 
 class AskedScheduler:

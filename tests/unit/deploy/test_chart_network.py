@@ -3,7 +3,10 @@
 import helm_python
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from purser.cli import app
+from purser.core.names import CA_CONFIGMAP
 from purser.options import AGENT_METRICS_PORT
 from purser.scheduler.read_api.access import READ_VERB, STATE_PATH
 
@@ -103,8 +106,45 @@ def test_the_read_api_is_there_where_it_is_asked_for_with_a_role_for_its_readers
     }
 
 
+WEB = {"readAPI": {"enabled": True}, "web": {"enabled": True}}
+
+
+def test_the_web_pages_have_no_rights_and_ask_the_read_api():
+    documents = render(WEB)
+    pod = find(documents, "Deployment", "purser-web")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False and "serviceAccountName" not in pod
+    (container,) = pod["containers"]
+    assert container["args"][:3] == [
+        "web",
+        "--scheduler=https://purser-read-api.purser-system.svc",
+        "--certificate-authority=/etc/purser/ca/ca.crt",
+    ]
+    assert {"name": "ca", "configMap": {"name": CA_CONFIGMAP}} in pod["volumes"]
+    assert CliRunner().invoke(app, [*container["args"], "--help"]).exit_code == 0
+    service = find(documents, "Service", "purser-web")["spec"]
+    assert service["ports"][0]["targetPort"] in [port["name"] for port in container["ports"]]
+    assert [each for each in render({}) if each["metadata"]["name"] == "purser-web"] == []
+
+
+def test_web_pages_without_the_read_api_are_refused():
+    with pytest.raises(Exception, match=r"web\.enabled needs readAPI\.enabled"):
+        render({"web": {"enabled": True}})
+
+
+def test_who_reaches_the_web_pages_and_from_there_the_read_api():
+    assert policies(WEB)["purser-web"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8480}]}]
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
+    limited = policies({**WEB, "networkPolicy": {"webPeers": peers, "readAPICIDRs": ["192.0.2.0/24"]}})
+    assert limited["purser-web"]["ingress"][0]["from"] == peers
+    (readers,) = [each for each in limited["purser-scheduler"]["ingress"] if each["ports"][0]["port"] == 8445]
+    labels = find(render(WEB), "Deployment", "purser-web")["spec"]["template"]["metadata"]["labels"]
+    network, pods = readers["from"]
+    assert network == {"ipBlock": {"cidr": "192.0.2.0/24"}}
+    assert pods["podSelector"]["matchLabels"].items() <= labels.items()
+
+
 def test_policies_select_the_pods_that_they_are_for():
-    for values in ({}, OPERATOR):
+    for values in ({}, OPERATOR, WEB):
         documents = render(values)
         pods = [
             d["spec"]["template"]["metadata"]["labels"] for d in documents if d["kind"] in ("Deployment", "DaemonSet")

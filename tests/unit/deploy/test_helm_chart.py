@@ -21,7 +21,7 @@ from purser.core.dialects import RESOURCES
 from purser.core.dialects.managed import ignored_resources, managed_resources
 from purser.core.health.state import HealthState
 from purser.core.model import GpuPolicy, NodePolicy
-from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
+from purser.core.names import CA_CONFIGMAP, GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
 from purser.core.policy.words import gpu_policies, node_policies
 from purser.operator.gates.facts import CONTAINER, WORKLOADS
 from purser.operator.names import WORKLOAD_LABEL
@@ -82,7 +82,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "networkPolicy": {
             "webhookCIDRs": ["10.0.0.0/8", "fd00::/8"],
             "readAPICIDRs": ["192.0.2.0/24"],
+            "webPeers": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}],
             "metricsNamespaces": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+        },
+    },
+    "with web pages": {
+        "readAPI": {"enabled": True},
+        "web": {
+            "enabled": True,
+            "replicas": 2,
+            "nodeSelector": {"control": "plane"},
+            "tolerations": [{"operator": "Exists"}],
         },
     },
     "without network policies": {"networkPolicy": {"enabled": False}},
@@ -502,6 +512,7 @@ def test_what_is_cleaned_up_may_be_removed_and_nothing_else() -> None:
         ("secrets", GRANT_KEY_SECRET),
         ("secrets", TLS_SECRET),
         ("configmaps", GRANT_KEY_CONFIGMAP),
+        ("configmaps", CA_CONFIGMAP),
         ("leases", KUBE_SCHEDULER_LEASE),
     }
     config = yaml.safe_load(find(documents, "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])

@@ -147,3 +147,15 @@ async def test_a_certificate_of_another_ca_is_refused_before_the_token_is_sent(t
             with pytest.raises(KubeError, match="certificate verify failed"):
                 await reader.read()
         assert seen == []
+
+
+async def test_a_ca_that_was_renewed_in_its_file_is_trusted_from_the_next_attempt_on(tmp_path):
+    handle, _ = answering()
+    async with reading(tmp_path, handle) as (_, api):
+        mounted = tmp_path / "mounted.crt"
+        mounted.write_bytes(Authority("old").pem)
+        async with StateReader(ReadApi(api.url, api.token, mounted)) as reader:
+            mounted.write_bytes(api.ca_file.read_bytes())
+            with pytest.raises(KubeError, match="certificate that is not trusted"):
+                await reader.read()
+            assert await reader.read() == STATE
