@@ -102,11 +102,13 @@ function showStatus(status) {
   for (const element of document.querySelectorAll("[data-alarm], [data-notice]")) {
     element.classList.toggle("is-raised", (status[element.dataset.alarm ?? element.dataset.notice] ?? 0) > 0);
   }
-  const { memory_held_mib: memoryHeld, memory_mib: memory, cores_held_percent: coresHeld, cores_percent: cores } = status;
+  const { memory_held_mib: memoryHeld, memory_mib: memory } = status;
+  const { cores_held_percent: coresHeld, cores_percent: cores } = status;
   showShare("memory", memoryHeld, memory, heldText(memoryHeld, memory));
   const gpus = (percent) => NUMBERS.format(Math.round(percent / (cores < 10000 ? 10 : 100)) / (cores < 10000 ? 10 : 1));
   showShare("compute", coresHeld, cores, `${gpus(coresHeld)} of ${gpus(cores)} GPUs`);
-  hasArrived = true;
+  // The first numbers come before the tiles.
+  hasArrived ||= fleet.gpuCount >= status.gpus;
   requestFrame();
 }
 

@@ -19,7 +19,8 @@ function namespaceEntries(colours) {
     .filter(({ name }) => name !== null)
     .sort((a, b) => (a.name < b.name ? -1 : 1))
     .map(({ name, colour }) => {
-      const button = element("button", { type: "button", class: "link", "data-find": name, title: `Find ${name}` }, name);
+      const attributes = { type: "button", class: "link", "data-find": name, title: `Find ${name}` };
+      const button = element("button", attributes, name);
       return entry(`swatch-namespace-${colour}`, button);
     });
   if (colours.hasOthers) {
@@ -39,6 +40,7 @@ export function legendOf(colour, namespaces) {
     entries.push(...STEPS.map((text, step) => entry(`swatch-scale-${step}`, text)));
   }
   const tint = colour === "health" ? "tinted" : "plain";
-  entries.push(entry("swatch-free", "free"), ...MARKS.map(([word, name]) => entry(`mark-${name} ${tint}`, word.toLowerCase())));
+  const marks = MARKS.map(([word, name]) => entry(`mark-${name} ${tint}`, word.toLowerCase()));
+  entries.push(entry("swatch-free", "free"), ...marks);
   return entries;
 }

@@ -48,7 +48,9 @@ function sharesOf(gpu) {
   });
 }
 
-/** What of its memory and compute a GPU or MIG device gives away, in MiB and percent. A pod that has it alone has all. */
+/**
+ * What of its memory and compute a GPU or MIG device gives away, in MiB and percent. A pod that has it alone has all.
+ */
 function heldOf(gpu) {
   const { state } = gpu;
   const isWhole = state.pods.length > 0 && (gpu.mode === "whole" || (gpu.parent !== "" && gpu.slots <= 1));
@@ -174,7 +176,9 @@ export class Fleet {
     const order = gpus.map((_, position) => position).sort((a, b) => gpus[a].index - gpus[b].index || a - b);
     const byUuid = new Map();
     // A GPU comes before its devices, wherever the list has it.
-    for (const position of [...order.filter((p) => gpus[p].parent === ""), ...order.filter((p) => gpus[p].parent !== "")]) {
+    const isCard = (position) => gpus[position].parent === "";
+    const ordered = [...order.filter(isCard), ...order.filter((position) => !isCard(position))];
+    for (const position of ordered) {
       const gpu = gpus[position];
       const uuid = gpu.parent === "" ? gpu.uuid : gpu.parent;
       let tile = byUuid.get(uuid);
