@@ -139,7 +139,9 @@ class Feed:
     def _all_events(self) -> Sequence[bytes]:
         version, events = self._whole
         if version != self.version:
-            events = [_event(b"reset", b"{}"), *_node_events(list(self._fleet.values()), ()), self._status_event()]
+            # The numbers come first, so that a page shows them while its tiles are on their way.
+            status, nodes = self._status_event(), _node_events(list(self._fleet.values()), ())
+            events = [_event(b"reset", b"{}"), status, *nodes, status]
             self._whole = (self.version, events)
         return events
 

@@ -21,11 +21,18 @@ async def test_a_browser_sees_a_change():
     source, browser = Source(), Browser()
     async with served(source) as (client, _), client.get("/events") as response:
         assert response.headers["Content-Type"] == "text/event-stream"
-        await read(response, browser, lambda b: b.status)
+        await read(response, browser, lambda b: b.nodes)
         assert (set(browser.nodes), browser.status["gpus"]) == ({"n", "other"}, 3)
         source.show(cluster((node("n", gpu(held=900)),)))
         await read(response, browser, lambda b: b.status["gpus"] == 1)
         assert set(browser.nodes) == {"n"}
+
+
+async def test_the_numbers_come_before_the_tiles():
+    browser = Browser()
+    async with served() as (client, _), client.get("/events") as response:
+        await read(response, browser, lambda b: b.status)
+        assert (browser.nodes, browser.status["gpus"]) == ({}, 3)
 
 
 async def test_a_page_without_tiles_hears_that_something_has_changed():
@@ -46,7 +53,7 @@ async def test_streams_are_compressed_and_readable_at_once():
     ):
         assert response.headers["Content-Encoding"] == "gzip"
         browser = Browser()
-        await read(response, browser, lambda b: b.status)
+        await read(response, browser, lambda b: b.nodes)
         assert set(browser.nodes) == {"n", "other"}
 
 
