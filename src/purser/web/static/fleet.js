@@ -129,7 +129,8 @@ function isFiltered() {
 /** Numbers tiles anew, if that is due; answers whether it still has to be done. */
 function numberTiles(now) {
   const isHeld = fleet.gpuCount < heldFor && now < heldUntil;
-  if (isHeld || now - numberedAt < NUMBER_MS) {
+  // The first tiles are shown at once.
+  if (isHeld || (fleet.count > 0 && now - numberedAt < NUMBER_MS)) {
     return true;
   }
   fleet.number();
