@@ -10,7 +10,8 @@ from tests.unit.deploy.test_helm_chart import render
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rights.md"
-VALUES: tuple[dict[str, Any], ...] = ({}, {"operator": {"enabled": True}}, {"readAPI": {"enabled": True}})
+WEB = {"readAPI": {"enabled": True}, "web": {"enabled": True}}
+VALUES: tuple[dict[str, Any], ...] = ({}, {"operator": {"enabled": True}}, {"readAPI": {"enabled": True}}, WEB)
 
 
 class Right(NamedTuple):
