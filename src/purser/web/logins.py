@@ -6,7 +6,7 @@ themselves.
 """
 
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 import structlog
 from aiohttp import web
@@ -64,7 +64,7 @@ class LoginAccess:
                 request[FEED] = await self._feed_of(viewer)
             except ReadRefusedError as error:
                 return _to_the_form(request, error.status)
-            request[LOGIN] = Login(viewer.namespace, is_by_cookie="Authorization" not in request.headers)
+            request[LOGIN] = Login(viewer.namespace, is_by_cookie=_header_token(request) is None)
             return await handler(request)
 
         return only_with_a_token
@@ -84,9 +84,10 @@ class LoginAccess:
 
     async def _log_in(self, request: web.Request) -> web.Response:
         _refuse_other_sites(request)
-        form = await request.post()
-        token, namespace, then = (_field(form, name) for name in ("token", "namespace", "next"))
-        sent = _viewer(request).token if "Authorization" in request.headers else token
+        form = await _form_fields(request)
+        token, namespace, then = (form.get(name, "").strip() for name in ("token", "namespace", "next"))
+        from_header = _header_token(request)
+        sent = token if from_header is None else from_header
         if not is_token(sent) or (namespace and not is_label(namespace)):
             message = "Enter a token." if not is_token(sent) else "A namespace is an RFC 1123 label."
             return self._form(request, message, then, namespace, 400)
@@ -99,12 +100,13 @@ class LoginAccess:
             return self._form(request, MESSAGES[error.status], then, namespace, error.status)
         response = _redirect(_local(then))
         _set_cookie(response, NAMESPACE_COOKIE, namespace)
-        if "Authorization" not in request.headers:
+        if from_header is None:
             _set_cookie(response, TOKEN_COOKIE, token)
         return response
 
     async def _log_out(self, request: web.Request) -> web.Response:
         _refuse_other_sites(request)
+        self._viewers.forget(_viewer(request))  # other tabs of the browser show nothing new either
         response = _redirect("/login")
         for name in (TOKEN_COOKIE, NAMESPACE_COOKIE):
             response.del_cookie(name, path="/", secure=True, httponly=True, samesite="Strict")
@@ -126,18 +128,24 @@ class LoginAccess:
             "message": message,
             "next": _local(then),
             "namespace": namespace if is_label(namespace) else "",
-            "asks_for_token": "Authorization" not in request.headers,
+            "asks_for_token": _header_token(request) is None,
         }
         return self._pages.page(request, "login.html", values, status)
 
 
 def _viewer(request: web.Request) -> Viewer:
     """Of a header that a proxy sets, or of the cookies."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
+    token = _header_token(request)
+    if token is None:
         token = request.cookies.get(TOKEN_COOKIE, "")
     namespace = request.cookies.get(NAMESPACE_COOKIE, "")
-    return Viewer(token.strip() if is_token(token.strip()) else "", namespace if is_label(namespace) else "")
+    return Viewer(token if is_token(token) else "", namespace if is_label(namespace) else "")
+
+
+def _header_token(request: web.Request) -> str | None:
+    """The bearer token that a proxy sends; None where it sends none, such as one that has asked for a password."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _to_the_form(request: web.Request, refused: int) -> web.Response:
@@ -154,7 +162,7 @@ def _redirect(where: str) -> web.Response:
 def _refuse_other_sites(request: web.Request) -> None:
     """Browsers say from which site a form was sent: nobody else's logs anybody in or out."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
         raise web.HTTPForbidden(text="The form was sent by another site.")
 
 
@@ -163,9 +171,9 @@ def _set_cookie(response: web.Response, name: str, value: str) -> None:
     response.set_cookie(name, value, path="/", secure=True, httponly=True, samesite="Strict")
 
 
-def _field(form: Mapping[str, object], name: str) -> str:
-    value = form.get(name, "")
-    return value.strip() if isinstance(value, str) else ""
+async def _form_fields(request: web.Request) -> Mapping[str, str]:
+    """As browsers send a form without files; aiohttp's own reader raises many kinds of errors for what is none."""
+    return dict(parse_qsl((await request.read()).decode(errors="replace")))
 
 
 def _local(then: str) -> str:

@@ -64,6 +64,12 @@ class Viewers:
         view.used_at = self._clock.monotonic()
         return await asyncio.shield(view.first)
 
+    def forget(self, viewer: Viewer) -> None:
+        """End a viewer's streams, and keep nothing for them."""
+        view = self._views.pop(viewer.key, None)
+        if view is not None:
+            view.task.cancel()
+
     def end(self) -> None:
         """Let all streams end, and forget everything."""
         for view in self._views.values():
@@ -86,14 +92,20 @@ class Viewers:
                     await self._until_idle(feed, view)
                 finally:
                     feed.end()
-        except KubeError as error:
-            if view.first.done():
+                    self._remove(viewer, view)  # before the source is closed, which takes a while
+        except Exception as error:
+            if not isinstance(error, KubeError):
+                log.exception("Failed to follow the read API for a viewer")
+            elif view.first.done():
                 log.info("A viewer's token is not accepted any more, or the read API does not answer", error=str(error))
-            else:
-                view.first.set_exception(error)
+            view.fail(error)
         finally:
-            view.first.cancel()
-            self._views.pop(viewer.key, None)
+            view.fail(KubeError("the viewer has logged out, or the server is stopping"))
+            self._remove(viewer, view)
+
+    def _remove(self, viewer: Viewer, view: "_View") -> None:
+        if self._views.get(viewer.key) is view:
+            del self._views[viewer.key]
 
     async def _until_idle(self, feed: Feed, view: "_View") -> None:
         following = asyncio.ensure_future(feed.run())
@@ -119,3 +131,8 @@ class _View:
         self.used_at = used_at
         self.task: asyncio.Future[None]
         first.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
+
+    def fail(self, error: Exception) -> None:
+        """Tell those who wait for the feed that there will be none."""
+        if not self.first.done():
+            self.first.set_exception(error)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 from aiohttp import ClientSession, CookieJar
+from structlog.testing import capture_logs
 from tests import waiting
 from tests.unit.top.states import cluster, gpu, grant, node
 from tests.unit.top.states import waiting as waiting_pod
@@ -258,3 +259,78 @@ async def test_each_viewer_sees_their_own_namespace_and_no_name_of_another():
             assert response.status in (200, 404)
             if path == "/waiting":
                 assert f"{team}-waits" in text
+
+
+async def test_a_proxy_that_asks_for_passwords_leaves_the_token_to_the_form():
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url, Authorization="Basic YTpi") as client:
+        assert 'name="token"' in (await get(client, "/login"))[2]
+        assert (await log_in(client, "admin"))[0] == 303
+        _, _, text = await get(client, "/nodes/n")
+        assert "team-b/theirs" in text and "Log out" in text
+
+
+async def test_whoever_logs_out_ends_the_streams_of_their_other_tabs():
+    async with server(ReadApi(admin=WHOLE)) as url, browser(url) as client:
+        await log_in(client, "admin")
+        async with client.get("/events") as stream:
+            await stream.content.readuntil(b"event: status")
+            async with client.post("/logout", allow_redirects=False) as response:
+                assert response.status == 303
+            async with waiting.limit():
+                await stream.content.read()
+        assert (await log_in(client, "admin"))[0] == 303
+
+
+async def test_an_error_of_the_source_itself_is_answered_and_does_not_last():
+    api = ReadApi(admin=WHOLE)
+    source = api.sources["admin", ""]
+    source.state = None
+    source.fail(ValueError("a defect"))
+    with capture_logs() as logs:
+        async with server(api) as url, browser(url) as client, waiting.limit():
+            status, _, text = await log_in(client, "admin")
+            assert status == 500 and "Error in Purser" in text
+            api.sources["admin", ""] = Source(WHOLE)
+            assert (await log_in(client, "admin"))[0] == 303
+    assert "Failed to follow the read API for a viewer" in [each["event"] for each in logs]
+
+
+async def test_a_refused_viewer_sees_nothing_while_the_source_closes():
+    api, closing = ReadApi(admin=WHOLE), asyncio.Event()
+
+    @asynccontextmanager
+    async def slowly_closed(viewer):
+        async with api.open_source(viewer) as source:
+            try:
+                yield source
+            finally:
+                await closing.wait()
+
+    found = Viewers(slowly_closed, PageClock())
+    async with waiting.limit():
+        feed = await found.feed_of(Viewer("admin", ""))
+        source = api.sources.pop(("admin", ""))
+        source.fail(ReadRefusedError("expired", 401))
+        await feed.newer_than(feed.version)  # it ends
+        asyncio.get_running_loop().call_later(0.05, closing.set)
+        with pytest.raises(ReadRefusedError):
+            await found.feed_of(Viewer("admin", ""))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-www-form-urlencoded", b"token=\xff\xfe"),
+        ("application/x-www-form-urlencoded; charset=nothing", b"token=a"),
+        ("multipart/form-data", b"token"),
+        ("multipart/form-data; boundary=x", b"--x\r\n\r\n--x--"),
+    ],
+)
+async def test_forms_that_make_no_sense_are_no_errors_of_the_server(kind, body):
+    with capture_logs() as logs:
+        async with server(ReadApi(admin=WHOLE)) as url, browser(url, **{"Content-Type": kind}) as client:
+            async with client.post("/login", data=body) as response:
+                assert response.status in (400, 401)
+            async with client.post("/login", data=body, headers={"Origin": "http://["}) as response:
+                assert response.status == 403
+    assert [each for each in logs if each["log_level"] == "error"] == []
