@@ -55,7 +55,7 @@ class LocalAccess:
 
         @web.middleware
         async def only_for_this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if not is_this_machine(request.host):
+            if not is_this_machine(request.headers.get("Host", "")):
                 raise web.HTTPForbidden(
                     text=f"Requests must be for {LOCAL_ADDRESS} or localhost, not for another host name."
                 )

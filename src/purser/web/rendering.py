@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from purser import __version__
 from purser.core.state import StateGpuHealth
+from purser.top.lines import clean
 from purser.top.views import age
 from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, Amount
 
@@ -42,7 +43,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(gib=gib, shell=shlex.quote)
+        self._environment.filters.update(gib=gib, shell=lambda word: shlex.quote(clean(word)))
         self._environment.globals.update(
             health_words=list(StateGpuHealth),
             status_classes=STATUS_CLASSES,

@@ -19,6 +19,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
@@ -30,12 +32,29 @@ def web_app(pages: Pages, access: Access) -> web.Application:
     """The pages for those whom ``access`` lets in, and their streams."""
     metrics = WebMetrics()
     streams = Streams(metrics)
-    app = web.Application(middlewares=[pages.errors, access.middleware], client_max_size=_MAX_FORM_BYTES)
+    app = web.Application(
+        middlewares=[pages.errors, _only_links_from_other_sites, access.middleware], client_max_size=_MAX_FORM_BYTES
+    )
     app.on_response_prepare.append(_preparing(metrics))
     app.on_shutdown.append(_ending(access))
     app.add_routes(telemetry_routes(metrics.registry, access.problems))
-    app.add_routes([*pages.routes, *access.routes, web.get("/events", streams.send), *_static_routes()])
+    app.add_routes(
+        [*pages.routes, *access.routes, web.get("/events", streams.send, allow_head=False), *_static_routes()]
+    )
     return app
+
+
+@web.middleware
+async def _only_links_from_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Other sites may link to pages, and not embed or fetch them: by what loads and what does not, a site would learn
+    which names exist, and it could open streams until there are none left. See https://web.dev/articles/fetch-metadata.
+    """
+    headers = request.headers
+    is_from_elsewhere = headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+    is_link = request.method == "GET" and headers.get("Sec-Fetch-Dest") == "document"
+    if is_from_elsewhere and not is_link:
+        raise web.HTTPForbidden(text="Other sites may only link to these pages.")
+    return await handler(request)
 
 
 def _preparing(metrics: WebMetrics) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:

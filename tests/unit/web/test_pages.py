@@ -1,11 +1,13 @@
 """Each page over HTTP: what it shows, what it escapes, and who may ask."""
 
+import asyncio
 from urllib.parse import quote
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, gpu, grant, node, waiting
+from tests.waiting import limit as waiting_limit
 
 from purser.core.state import StateGpuHealth
 from purser.web import pages
@@ -178,3 +180,36 @@ async def test_pages_have_no_inline_script_or_style_and_ask_nobody_else():
             for source in text.split("<script")[1:]:
                 assert ' src="/static/' in source.split(">")[0]
             assert "https://" not in text.replace(Source.where, "")
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_other_sites_can_link_to_pages_and_do_nothing_else(site):
+    """Browsers send these headers: an embedded page, a script, and a stream of another site's page are refused."""
+    async with served() as (client, _):
+        for path in ("/pods/default/holder", "/pods/default/nobody", "/events", "/static/style.css", "/metrics"):
+            for dest, mode in (("object", "navigate"), ("script", "no-cors"), ("empty", "no-cors"), ("empty", "cors")):
+                headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest, "Sec-Fetch-Mode": mode}
+                async with client.get(path, headers=headers) as response:
+                    assert response.status == 403
+                    assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        link = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": "document", "Sec-Fetch-Mode": "navigate"}
+        async with client.get("/pods/default/holder", headers=link) as response:
+            assert response.status == 200
+            assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+
+
+async def test_a_request_without_a_host_is_refused_without_a_look_at_dns(monkeypatch):
+    monkeypatch.setattr("socket.getfqdn", lambda: "localhost")
+    async with served() as (client, _), waiting_limit():
+        reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
+        writer.write(b"GET /nodes HTTP/1.0\r\n\r\n")
+        assert b" 403 " in await reader.readline()
+        writer.close()
+
+
+async def test_commands_to_copy_have_no_control_characters():
+    gpus = msgspec.structs.replace(gpu(), uuid="GPU-\x1b[201~\nreboot")
+    async with served(Source(cluster((node("n", gpus),)))) as (client, _):
+        text = await text_of(client, "/gpus/GPU-%1B[201~%0Areboot")
+        command = text[text.index("purser cordon gpu n") :].partition("</pre>")[0]
+        assert "\x1b" not in command and "reboot" in command.splitlines()[0]
