@@ -9,6 +9,7 @@ import msgspec
 
 from purser.core.state import ClusterState
 from purser.kube import Clock
+from purser.kube.racing import until
 from purser.top.source import StateSource
 from purser.web.fleet import Fleet, FleetChange, Summary, TileNode, difference, fleet_of, summary_of
 
@@ -52,8 +53,8 @@ class Feed:
         self._fleet: Fleet = {}
         self._kept: deque[_Change] = deque()
         self._kept_bytes = 0
-        self._whole: tuple[int, Sequence[bytes]] = (0, ())
-        """The version and its events."""
+        self._whole: tuple[int, Sequence[bytes]] = (-1, ())
+        """A version, and the events that build it from nothing."""
         self._changed = asyncio.Event()
         self._news = asyncio.Event()
         """Another one after each change."""
@@ -83,7 +84,7 @@ class Feed:
                 began = self._clock.monotonic()
                 await self._look()
                 took_s = self._clock.monotonic() - began
-                await self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s))
+                await until(self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s)), asyncio.wait({following}))
             following.result()
         finally:
             following.cancel()
@@ -101,10 +102,9 @@ class Feed:
 
     def events_after(self, version: int) -> Sequence[bytes]:
         """The events that bring somebody who has a version to the newest; 0: who has nothing."""
-        oldest = self._kept[0].version if self._kept else self.version + 1
-        if version == 0 or version < oldest - 1:
+        if version == 0 or not self._has_all_after(version):
             return self._all_events()
-        return [change.events for change in self._kept if change.version > version]
+        return self._changes_after(version)
 
     def news_after(self, version: int) -> Sequence[bytes]:
         """That something has changed since a version, and the newest numbers."""
@@ -136,14 +136,24 @@ class Feed:
         while self._kept_bytes > MAX_KEPT_BYTES and self._kept:
             self._kept_bytes -= len(self._kept.popleft().events)
 
+    def _has_all_after(self, version: int) -> bool:
+        oldest = self._kept[0].version if self._kept else self.version + 1
+        return version >= oldest - 1
+
+    def _changes_after(self, version: int) -> Sequence[bytes]:
+        return [change.events for change in self._kept if change.version > version]
+
     def _all_events(self) -> Sequence[bytes]:
+        """The fleet is encoded again only when the changes since are longer than it: slow readers hold on to what they
+        are being sent, and with a fleet per version they would fill the memory."""
         version, events = self._whole
-        if version != self.version:
+        changes = self._changes_after(version)
+        if not self._has_all_after(version) or _length(changes) > _length(events):
             # The numbers come first, so that a page shows them while its tiles are on their way.
             status, nodes = self._status_event(), _node_events(list(self._fleet.values()), ())
             events = [_event(b"reset", b"{}"), status, *nodes, status]
-            self._whole = (self.version, events)
-        return events
+            self._whole, changes = (self.version, events), ()
+        return [*events, *changes]
 
 
 def _advance(before: Fleet, state: ClusterState) -> tuple[Fleet, bytes]:
@@ -163,6 +173,10 @@ def _node_events(nodes: Sequence[TileNode], gone: Sequence[str]) -> Iterator[byt
     for start in range(0, max(len(nodes), 1), _NODES_PER_EVENT):
         some = nodes[start : start + _NODES_PER_EVENT]
         yield _event(b"nodes", _encoder.encode({"nodes": some, "gone": () if start else gone}))
+
+
+def _length(events: Sequence[bytes]) -> int:
+    return sum(map(len, events))
 
 
 def _event(name: bytes, data: bytes) -> bytes:

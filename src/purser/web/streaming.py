@@ -13,11 +13,15 @@ from aiohttp import web
 
 from purser.web.feed import Feed
 from purser.web.metrics import WebMetrics
-from purser.web.pages import FEED
+from purser.web.pages import FEED, LOGIN
 
 MAX_STREAMS = 256
 MAX_STREAMS_OF_A_VIEWER = 64
+"""Where people log in: one of them cannot take all."""
 SEND_TIMEOUT_S = 30.0
+"""For a chunk."""
+SEND_ALL_TIMEOUT_S = 300.0
+"""For everything that is new: until it is read, it is kept in memory."""
 ALIVE_EVERY_S = 15.0
 """How often a comment is sent where nothing has changed: proxies cut connections that are silent for a minute."""
 _ALIVE = (b":\n\n",)
@@ -37,7 +41,7 @@ class Streams:
         """The whole fleet of the request's viewer, then its changes; with ``?changes``, that there are any, and the
         numbers."""
         feed = request[FEED]
-        if self._open >= MAX_STREAMS or feed.watchers >= MAX_STREAMS_OF_A_VIEWER:
+        if self._open >= MAX_STREAMS or (LOGIN in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER):
             raise web.HTTPServiceUnavailable(text="too many pages are open: close some, then reload this one\n")
         with self._counted(feed):
             try:
@@ -103,12 +107,13 @@ class _Writer:
 
     async def write(self, events: Iterable[bytes]) -> None:
         """Send events so that the client can read them now."""
-        for event in events:
-            for start in range(0, len(event), _CHUNK_BYTES):
-                chunk = event[start : start + _CHUNK_BYTES]
-                await self._send(self._zlib.compress(chunk) if self._zlib else chunk)
-        if self._zlib:
-            await self._send(self._zlib.flush(zlib.Z_SYNC_FLUSH))
+        async with asyncio.timeout(SEND_ALL_TIMEOUT_S):
+            for event in events:
+                for start in range(0, len(event), _CHUNK_BYTES):
+                    chunk = event[start : start + _CHUNK_BYTES]
+                    await self._send(self._zlib.compress(chunk) if self._zlib else chunk)
+            if self._zlib:
+                await self._send(self._zlib.flush(zlib.Z_SYNC_FLUSH))
 
     async def end(self) -> None:
         """Send the end."""

@@ -106,6 +106,32 @@ async def test_who_is_too_far_behind_gets_the_whole_fleet(monkeypatch):
         assert feed.events_after(feed.version) == []
 
 
+async def test_readers_that_join_while_a_large_fleet_changes_share_one_copy_of_it():
+    nodes = [node(f"n-{number}") for number in range(50)]
+    source = Source(cluster(tuple(nodes)))
+    async with following(source) as feed:
+        copies = set()
+        for number in range(10):
+            source.show(cluster((*nodes, node("one", gpu(held=number)))))
+            await feed.newer_than(feed.version)
+            events = feed.events_after(0)
+            copies.add(id(events[1]))
+            browser = Browser()
+            browser.read(b"".join(events).decode())
+            assert len(browser.nodes) == 51
+            assert browser.nodes["one"]["gpus"][0]["state"]["memory_mib"] == number
+        assert len(copies) == 1
+
+
+async def test_who_joins_a_small_fleet_is_not_sent_its_history():
+    source = Source(cluster((node("n"),)))
+    async with following(source) as feed:
+        for number in range(100):
+            source.show(cluster((node("n", gpu(held=number)),)))
+            await feed.newer_than(feed.version)
+        assert len(b"".join(feed.events_after(0))) < 3000
+
+
 async def test_a_problem_of_the_source_is_in_the_status():
     source = Source()
     async with following(source) as feed:

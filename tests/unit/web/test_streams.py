@@ -1,6 +1,7 @@
 """Streams over HTTP: what a browser is sent, and that one that reads slowly holds up nobody."""
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 from tests import waiting
@@ -110,3 +111,34 @@ async def test_streams_end_with_the_server():
         feed.end()
         async with waiting.limit():
             await response.content.read()
+
+
+async def test_who_asks_for_the_head_of_a_stream_opens_none():
+    async with served() as (client, feed), client.head("/events") as response:
+        assert (response.status, feed.watchers) == (405, 0)
+
+
+async def slowly(reader):
+    while data := await reader.read(4096):
+        yield data
+        await asyncio.sleep(0.01)
+
+
+async def test_a_reader_that_reads_all_but_slowly_is_cut_off_too(monkeypatch):
+    monkeypatch.setattr(streaming, "SEND_ALL_TIMEOUT_S", 0.3)
+    device = msgspec.structs.replace(gpu(), model="x" * 20_000)
+    large = cluster(tuple(node(f"n-{number}", device) for number in range(2000)))
+    async with served(Source(large)) as (client, _), waiting.limit():
+        reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port, limit=4096)
+        writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with suppress(ConnectionError):
+            async for _ in slowly(reader):
+                pass
+        await shows(client, "purser_web_streams 0.0")
+        writer.close()
+
+
+async def test_on_this_machine_all_streams_may_be_of_one_person(monkeypatch):
+    monkeypatch.setattr(streaming, "MAX_STREAMS_OF_A_VIEWER", 1)
+    async with served() as (client, _), client.get("/events"), client.get("/events") as second:
+        assert second.status == 200
