@@ -5,7 +5,6 @@ A state that has not changed is not sent again (``If-None-Match``).
 
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -81,23 +80,22 @@ class StateReader:
 
     def __init__(self, api: ReadApi) -> None:
         """Raises `ConfigError`."""
-        parts = urlsplit(api.url)
+        try:
+            parts = urlsplit(api.url)
+        except ValueError as error:
+            raise ConfigError(f"{brief(api.url)} is not a read API address: {error}") from error
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(f"{brief(api.url)} is not a read API address: must be https://HOST:PORT")
         self._api = api
         self._url = api.url.rstrip("/") + (f"/v1/namespaces/{api.namespace}/state" if api.namespace else "/v1/state")
-        try:
-            self._context = ssl.create_default_context(cafile=api.ca_file)
-        except OSError as error:
-            raise ConfigError(f"{api.ca_file} must contain the CA of the scheduler's certificate: {error}") from error
+        self._context = _trusting(api.ca_file)
         self._session: aiohttp.ClientSession | None = None
         self._tag = ""
         self._last: ClusterState | None = None
 
     async def __aenter__(self) -> "StateReader":
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-        connector = aiohttp.TCPConnector(ssl=self._context)
-        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=False)
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -112,7 +110,9 @@ class StateReader:
         if self._last is not None and self._tag:
             headers["If-None-Match"] = self._tag
         try:
-            async with self._session.get(self._url, headers=headers, allow_redirects=False) as response:
+            async with self._session.get(
+                self._url, headers=headers, allow_redirects=False, ssl=self._context
+            ) as response:
                 if response.status == 304 and self._last is not None:
                     return self._last
                 if response.status != 200:
@@ -123,18 +123,12 @@ class StateReader:
                 self._tag = response.headers.get("ETag", "")
                 return self._last
         except aiohttp.ClientConnectorCertificateError as error:
-            self._trust_renewed_ca()
+            self._context = _trusting(self._api.ca_file)  # for the next attempt: the file may have the next CA by now
             raise KubeError(f"{self._url} has a certificate that is not trusted: {brief(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(f"{self._url} cannot be reached: {brief(error) or type(error).__name__}") from error
         except UnreadableError as error:
             raise KubeError(f"{self._url}: {error}") from error
-
-    def _trust_renewed_ca(self) -> None:
-        """For the next attempt: a mounted file has the new CA some time after the scheduler."""
-        with suppress(OSError):  # what was trusted before still is
-            if self._api.ca_file is not None:
-                self._context.load_verify_locations(cafile=self._api.ca_file)
 
 
 class AskedScheduler:
@@ -179,6 +173,13 @@ def reason_lines(pod: StateWaiting) -> list[str]:
         return [pod.message or "This replica of the scheduler does not know the reason."]
     said = (f"{each.reason}: {each.text or counted(each.nodes, 'node')}" for each in pod.reasons)
     return [pod.message, *said]
+
+
+def _trusting(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigError(f"{ca_file} must contain the CA of the scheduler's certificate: {error}") from error
 
 
 def _error(status: int, message: str) -> KubeError:

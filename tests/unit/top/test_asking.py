@@ -11,7 +11,7 @@ from tests.unit.kube.certificates import Authority
 from tests.unit.kube.servers import serving
 
 from purser.core.state import StateReplica
-from purser.kube import KubeError, SystemClock
+from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
 from purser.top.asking import AskedScheduler, ReadApi, StateReader, reason_lines, token_in
 
@@ -149,13 +149,20 @@ async def test_a_certificate_of_another_ca_is_refused_before_the_token_is_sent(t
         assert seen == []
 
 
-async def test_a_ca_that_was_renewed_in_its_file_is_trusted_from_the_next_attempt_on(tmp_path):
+async def test_a_ca_that_is_renewed_is_trusted_without_a_restart(tmp_path):
     handle, _ = answering()
     async with reading(tmp_path, handle) as (_, api):
-        mounted = tmp_path / "mounted.crt"
-        mounted.write_bytes(Authority("old").pem)
-        async with StateReader(ReadApi(api.url, api.token, mounted)) as reader:
-            mounted.write_bytes(api.ca_file.read_bytes())
-            with pytest.raises(KubeError, match="certificate that is not trusted"):
+        ca = tmp_path / "renewed.crt"
+        ca.write_bytes(Authority("other").pem)
+        async with StateReader(ReadApi(api.url, api.token, ca)) as reader:
+            with pytest.raises(KubeError, match="certificate verify failed"):
+                await reader.read()
+            ca.write_bytes(api.ca_file.read_bytes())
+            with pytest.raises(KubeError, match="certificate verify failed"):
                 await reader.read()
             assert await reader.read() == STATE
+
+
+def test_an_address_that_cannot_be_one_is_an_error_in_a_line():
+    with pytest.raises(ConfigError, match="not a read API address"):
+        StateReader(ReadApi("https://[", lambda: "token"))
