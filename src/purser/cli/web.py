@@ -174,6 +174,8 @@ async def _keep_following(feed: "Feed") -> None:
         await feed.run()
     except KubeError as error:
         structlog.get_logger("purser.web").error("The web pages cannot be updated", error=str(error))
+    except Exception:
+        structlog.get_logger("purser.web").exception("The web pages cannot be updated")
 
 
 def _followed(client: "Client") -> "StateSource":

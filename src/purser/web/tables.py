@@ -101,7 +101,10 @@ def gpu_places(state: ClusterState, wanted: Callable[[StateNode, StateGpu], bool
     places = {
         gpu.uuid: (node, gpu, list[HolderRow]()) for node in state.nodes for gpu in node.gpus if wanted(node, gpu)
     }
+    nodes = {node.name for node, _, _ in places.values()}
     for grant in state.grants:
+        if grant.node not in nodes:
+            continue  # what a pod holds takes time to sum up
         for uuid, (memory, cores) in held_by_gpu(grant).items():
             if uuid in places:
                 places[uuid][2].append(HolderRow(grant, memory, cores))
