@@ -18,7 +18,7 @@ from purser.top.asking import ReadRefusedError, is_token
 from purser.web.access import PUBLIC_PATHS
 from purser.web.feed import Feed
 from purser.web.pages import FEED, LOGIN, Login, Pages
-from purser.web.viewers import TooManyViewersError, Viewer, Viewers
+from purser.web.viewers import NotServedError, Viewer, Viewers
 
 log = structlog.get_logger("purser.web")
 
@@ -117,7 +117,7 @@ class LoginAccess:
             return await self._viewers.feed_of(viewer)
         except ReadRefusedError:
             raise
-        except TooManyViewersError as error:
+        except NotServedError as error:
             raise web.HTTPServiceUnavailable(text=f"{error}.") from error
         except KubeError as error:
             log.warning("The scheduler's read API does not answer", error=str(error))

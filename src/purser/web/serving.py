@@ -36,7 +36,7 @@ def web_app(pages: Pages, access: Access) -> web.Application:
         middlewares=[pages.errors, _only_links_from_other_sites, access.middleware], client_max_size=_MAX_FORM_BYTES
     )
     app.on_response_prepare.append(_preparing(metrics))
-    app.on_shutdown.append(_ending(access))
+    app.on_shutdown.append(_ending(access, streams))
     app.add_routes(telemetry_routes(metrics.registry, access.problems))
     app.add_routes(
         [*pages.routes, *access.routes, web.get("/events", streams.send, allow_head=False), *_static_routes()]
@@ -81,8 +81,9 @@ def _file(content: bytes, content_type: str) -> Handler:
     return send
 
 
-def _ending(access: Access) -> Callable[[web.Application], Awaitable[None]]:
+def _ending(access: Access, streams: Streams) -> Callable[[web.Application], Awaitable[None]]:
     async def end(_: web.Application) -> None:
         access.end()
+        await streams.cut()
 
     return end

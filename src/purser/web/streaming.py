@@ -22,6 +22,8 @@ SEND_TIMEOUT_S = 30.0
 """For a chunk."""
 SEND_ALL_TIMEOUT_S = 300.0
 """For everything that is new: until it is read, it is kept in memory."""
+LAST_EVENTS_S = 0.5
+"""How long a client may take to read the end of its stream when the server ends."""
 ALIVE_EVERY_S = 15.0
 """How often a comment is sent where nothing has changed: proxies cut connections that are silent for a minute."""
 _ALIVE = (b":\n\n",)
@@ -35,15 +37,15 @@ class Streams:
 
     def __init__(self, metrics: WebMetrics) -> None:
         self._metrics = metrics
-        self._open = 0
+        self._open: list[web.Request] = []
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """The whole fleet of the request's viewer, then its changes; with ``?changes``, that there are any, and the
         numbers."""
         feed = request[FEED]
-        if self._open >= MAX_STREAMS or (LOGIN in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER):
+        if len(self._open) >= MAX_STREAMS or (LOGIN in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER):
             raise web.HTTPServiceUnavailable(text="too many pages are open: close some, then reload this one\n")
-        with self._counted(feed):
+        with self._counted(request, feed):
             try:
                 writer = await _Writer.begin(request)
                 await _follow(feed, writer, feed.news_after if "changes" in request.query else feed.events_after)
@@ -53,17 +55,25 @@ class Streams:
                     request.transport.abort()
                 raise web.HTTPRequestTimeout from None  # nobody reads it
 
+    async def cut(self) -> None:
+        """Cut those whose feeds have ended and whose clients do not read the end: the server need not wait for them."""
+        if self._open:
+            await asyncio.sleep(LAST_EVENTS_S)
+        for request in self._open:
+            if request.transport is not None:
+                request.transport.abort()
+
     @contextmanager
-    def _counted(self, feed: Feed) -> Iterator[None]:
-        self._open += 1
+    def _counted(self, request: web.Request, feed: Feed) -> Iterator[None]:
+        self._open.append(request)
         feed.watchers += 1
-        self._metrics.streams.set(self._open)
+        self._metrics.streams.set(len(self._open))
         try:
             yield
         finally:
-            self._open -= 1
+            self._open.remove(request)
             feed.watchers -= 1
-            self._metrics.streams.set(self._open)
+            self._metrics.streams.set(len(self._open))
 
 
 async def _follow(feed: Feed, writer: "_Writer", events_after: Callable[[int], Sequence[bytes]]) -> None:

@@ -40,8 +40,8 @@ class Viewer:
         return hashlib.sha256(f"{self.namespace} {self.token}".encode()).digest()
 
 
-class TooManyViewersError(KubeError):
-    """There is no room for another one."""
+class NotServedError(KubeError):
+    """This server has no feed for the viewer, whatever the read API may say."""
 
 
 OpenSource = Callable[[Viewer], AbstractAsyncContextManager[StateSource]]
@@ -58,7 +58,7 @@ class Viewers:
     async def feed_of(self, viewer: Viewer) -> Feed:
         """A viewer's feed, which has read the fleet at least once.
 
-        Raises `ReadRefusedError`, `TooManyViewersError`, and other `KubeError` where the read API does not answer.
+        Raises `ReadRefusedError`, `NotServedError`, and other `KubeError` where the read API does not answer.
         """
         view = self._views.get(viewer.key) or self._begin(viewer)
         view.used_at = self._clock.monotonic()
@@ -78,7 +78,7 @@ class Viewers:
     def _begin(self, viewer: Viewer) -> "_View":
         starting = sum(not view.first.done() for view in self._views.values())
         if starting >= MAX_STARTING or len(self._views) - starting >= MAX_VIEWERS:
-            raise TooManyViewersError("too many people are looking at the pages: try again later")
+            raise NotServedError("too many people are looking at the pages: try again later")
         view = _View(asyncio.get_running_loop().create_future(), self._clock.monotonic())
         self._views[viewer.key] = view
         view.task = asyncio.ensure_future(self._follow(viewer, view))
@@ -100,7 +100,7 @@ class Viewers:
                 log.info("A viewer's token is not accepted any more, or the read API does not answer", error=str(error))
             view.fail(error)
         finally:
-            view.fail(KubeError("the viewer has logged out, or the server is stopping"))
+            view.fail(NotServedError("you have logged out, or the server is stopping"))
             self._remove(viewer, view)
 
     def _remove(self, viewer: Viewer, view: "_View") -> None:

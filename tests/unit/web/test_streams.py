@@ -7,6 +7,7 @@ import msgspec
 from tests import waiting
 from tests.unit.top.states import cluster, gpu, node
 
+from purser import telemetry
 from purser.web import streaming
 
 from .pages import Browser, Source, served
@@ -142,3 +143,15 @@ async def test_on_this_machine_all_streams_may_be_of_one_person(monkeypatch):
     monkeypatch.setattr(streaming, "MAX_STREAMS_OF_A_VIEWER", 1)
     async with served() as (client, _), client.get("/events"), client.get("/events") as second:
         assert second.status == 200
+
+
+async def test_a_server_that_ends_does_not_wait_for_clients_that_do_not_read(monkeypatch):
+    monkeypatch.setattr(telemetry, "_SHUTDOWN_S", 3600.0)
+    device = msgspec.structs.replace(gpu(), model="x" * 20_000)
+    large = cluster(tuple(node(f"n-{number}", device) for number in range(1000)))
+    async with waiting.limit():
+        async with served(Source(large)) as (client, _):
+            _, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port, limit=4096)
+            writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await shows(client, "purser_web_streams 1.0")
+        writer.close()
