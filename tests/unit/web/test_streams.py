@@ -96,6 +96,18 @@ async def test_a_reader_that_does_not_read_is_cut_off_and_holds_up_nobody(monkey
         stuck.close()
 
 
+async def slowly(reader):
+    while data := await reader.read(4096):
+        yield data
+        await asyncio.sleep(0.01)
+
+
+async def read_slowly(reader):
+    with suppress(ConnectionError):
+        async for _ in slowly(reader):
+            pass
+
+
 async def shows(client, metric):
     """Wait until the metrics have it."""
     text = ""
@@ -119,12 +131,6 @@ async def test_who_asks_for_the_head_of_a_stream_opens_none():
         assert (response.status, feed.watchers) == (405, 0)
 
 
-async def slowly(reader):
-    while data := await reader.read(4096):
-        yield data
-        await asyncio.sleep(0.01)
-
-
 async def test_a_reader_that_reads_all_but_slowly_is_cut_off_too(monkeypatch):
     monkeypatch.setattr(streaming, "SEND_ALL_TIMEOUT_S", 0.3)
     device = msgspec.structs.replace(gpu(), model="x" * 20_000)
@@ -132,10 +138,10 @@ async def test_a_reader_that_reads_all_but_slowly_is_cut_off_too(monkeypatch):
     async with served(Source(large)) as (client, _), waiting.limit():
         reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port, limit=4096)
         writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with suppress(ConnectionError):
-            async for _ in slowly(reader):
-                pass
+        await shows(client, "purser_web_streams 1.0")
+        reading = asyncio.ensure_future(read_slowly(reader))
         await shows(client, "purser_web_streams 0.0")
+        reading.cancel()
         writer.close()
 
 
