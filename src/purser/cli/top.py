@@ -139,10 +139,10 @@ def _watch(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", 
     async def show(terminal: Terminal) -> None:
         clock = SystemClock()
         if api is not None:
-            from purser.top.asking import AskedScheduler, StateReader
+            from purser.top.asking import PolledScheduler, StateReader
 
             async with StateReader(api) as reader:
-                await run(AskedScheduler(reader, api, clock), terminal)
+                await run(PolledScheduler(reader, api, clock), terminal)
             return
         from purser.cli.why import explanation_lines
         from purser.top.following import FollowedCluster

@@ -60,19 +60,19 @@ def web(
     certificate_authority: SchedulerCa = None,
 ) -> None:
     """Serve the pages until stopped."""
-    asks_for_tokens = scheduler is not None and token_file is None
+    has_logins = scheduler is not None and token_file is None
     if scheduler is not None and (kubeconfig is not None or context is not None):
         fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
-    if namespace is not None and (scheduler is None or asks_for_tokens):
+    if namespace is not None and (scheduler is None or has_logins):
         fail("--namespace requires --scheduler and --token-file", MISUSED)
-    if not asks_for_tokens and not _is_loopback(address):
+    if not has_logins and not _is_loopback(address):
         fail(f"--address {address} requires logins: use --scheduler without --token-file", MISUSED)
     from purser.cli.kernels import choose_kernels
     from purser.cli.serving import LogLevel, configure_logs, serve
 
     configure_logs(LogLevel.WARNING)
     choose_kernels("numpy")  # importing numba takes longer than it saves
-    if scheduler is not None and asks_for_tokens:
+    if scheduler is not None and has_logins:
         serve(_serving_logins(scheduler, certificate_authority, address, port))
         return
     api = read_api_of(scheduler, token_file, certificate_authority, namespace)
@@ -93,11 +93,11 @@ def _serving_one(
 ) -> "Serving":
     async def main(stop: "asyncio.Event") -> None:
         from purser.kube import Client, ClusterConfig, SystemClock
-        from purser.top.asking import AskedScheduler, StateReader
+        from purser.top.asking import PolledScheduler, StateReader
 
         if api is not None:
             async with StateReader(api) as reader:
-                await _serve(AskedScheduler(reader, api, SystemClock()), address, port, stop)
+                await _serve(PolledScheduler(reader, api, SystemClock()), address, port, stop)
             return
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
             await _serve(_followed(client), address, port, stop)
@@ -119,7 +119,7 @@ async def _serve(source: "StateSource", address: str, port: int, stop: "asyncio.
 
 def _serving_logins(scheduler: str, ca_file: Path | None, address: str, port: int) -> "Serving":
     from purser.kube import SystemClock
-    from purser.top.asking import AskedScheduler, ReadApi, StateReader
+    from purser.top.asking import PolledScheduler, ReadApi, StateReader
     from purser.web import Viewer, serving_logins
 
     clock = SystemClock()
@@ -130,7 +130,7 @@ def _serving_logins(scheduler: str, ca_file: Path | None, address: str, port: in
     @asynccontextmanager
     async def open_source(viewer: Viewer) -> "AsyncIterator[StateSource]":
         async with StateReader(api_of(viewer)) as reader:
-            yield AskedScheduler(reader, api_of(viewer), clock, ends_when_refused=True)
+            yield PolledScheduler(reader, api_of(viewer), clock, ends_when_refused=True)
 
     async def main(stop: "asyncio.Event") -> None:
         async with StateReader(api_of(Viewer("", ""))):  # says at once which option is wrong

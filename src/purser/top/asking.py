@@ -1,4 +1,4 @@
-"""The cluster by the scheduler's read API: nothing is asked of the API server.
+"""The cluster by the scheduler's read API: the API server gets no requests.
 
 A state that has not changed is not sent again (``If-None-Match``).
 """
@@ -16,7 +16,7 @@ from purser.core.state import ClusterState, StateWaiting
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
 
-ASKED_EVERY_S = 2.0
+POLL_INTERVAL_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""
@@ -32,7 +32,7 @@ class ReadRefusedError(KubeError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
-        """401: whose the token is, is not known; 403: its user may not read."""
+        """401: the token is not known or has expired; 403: its user may not read."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def read_state(text: bytes) -> ClusterState:
 
 
 class StateReader:
-    """Asks for the state; an async context manager."""
+    """Reads the state; an async context manager."""
 
     def __init__(self, api: ReadApi) -> None:
         """Raises `ConfigError`."""
@@ -131,7 +131,7 @@ class StateReader:
             raise KubeError(f"{self._url}: {error}") from error
 
 
-class AskedScheduler:
+class PolledScheduler:
     """A `StateSource`."""
 
     def __init__(self, reader: StateReader, api: ReadApi, clock: Clock, *, ends_when_refused: bool = False) -> None:
@@ -146,7 +146,7 @@ class AskedScheduler:
         """The scheduler knows the reasons that it knows."""
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """Ask until cancelled. Raises `KubeError` and `ConfigError` where the first answer cannot be had, and
+        """Poll until cancelled. Raises `KubeError` and `ConfigError` where the first answer cannot be had, and
         `ReadRefusedError` later on, if it ends with that."""
         while True:
             try:
@@ -158,7 +158,7 @@ class AskedScheduler:
             if state is not self.state or problem != self.problem:
                 self.state, self.problem = state, problem
                 on_change()
-            await self._clock.sleep(ASKED_EVERY_S)
+            await self._clock.sleep(POLL_INTERVAL_S)
 
     async def details(self, namespace: str, pod: str) -> list[str]:
         """What the state says of a pod."""

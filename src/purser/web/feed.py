@@ -14,11 +14,11 @@ from purser.top.source import StateSource
 from purser.web.fleet import Fleet, FleetChange, Summary, TileNode, difference, fleet_of, summary_of
 
 LEAST_PAUSE_S = 1.0
-"""Between two changes."""
-REST = 1.5
-"""So many times as long as a change took to find, none is looked for."""
+"""Between two updates."""
+PAUSE_FACTOR = 1.5
+"""The pause lasts at least this many times as long as the update took: other requests are answered meanwhile."""
 MAX_KEPT_BYTES = 8 << 20
-"""Of changes. Who is further behind gets the whole fleet."""
+"""Of recent changes. A client that is further behind gets the whole fleet."""
 _NODES_PER_EVENT = 100
 
 _NOTHING = ClusterState("", 0, None, (), (), ())
@@ -42,7 +42,7 @@ class Feed:
     def __init__(self, source: StateSource, clock: Clock) -> None:
         self._source, self._clock = source, clock
         self.state: ClusterState | None = None
-        """The one that the newest version was made of."""
+        """The state that the newest version shows."""
         self.version = 0
         """Greater after each change; 0: nothing is known yet."""
         self.watchers = 0
@@ -56,8 +56,8 @@ class Feed:
         self._whole: tuple[int, Sequence[bytes]] = (-1, ())
         """A version, and the events that build it from nothing."""
         self._changed = asyncio.Event()
-        self._news = asyncio.Event()
-        """Another one after each change."""
+        self._next_version = asyncio.Event()
+        """Set when it is reached; then another one takes its place."""
 
     @property
     def where(self) -> str:
@@ -82,9 +82,9 @@ class Feed:
                 await self._changed.wait()
                 self._changed.clear()
                 began = self._clock.monotonic()
-                await self._look()
+                await self._update()
                 took_s = self._clock.monotonic() - began
-                await until(self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s)), asyncio.wait({following}))
+                await until(self._clock.sleep(max(LEAST_PAUSE_S, PAUSE_FACTOR * took_s)), asyncio.wait({following}))
             following.result()
         finally:
             following.cancel()
@@ -93,21 +93,21 @@ class Feed:
     async def newer_than(self, version: int) -> None:
         """Return once there is a newer version, or once there will be none."""
         while self.version <= version and not self.is_over:
-            await self._news.wait()
+            await self._next_version.wait()
 
     def end(self) -> None:
-        """Let all go who wait for something new."""
+        """Wake everyone who waits for a newer version: there will be none."""
         self.is_over = True
-        self._news.set()
+        self._next_version.set()
 
     def events_after(self, version: int) -> Sequence[bytes]:
-        """The events that bring somebody who has a version to the newest; 0: who has nothing."""
+        """The events that bring a client from a version to the newest one. Version 0: it has nothing yet."""
         if version == 0 or not self._has_all_after(version):
             return self._all_events()
         return self._changes_after(version)
 
     def news_after(self, version: int) -> Sequence[bytes]:
-        """That something has changed since a version, and the newest numbers."""
+        """An event that something has changed, and the newest numbers; the same for each version."""
         return [_event(b"changed", b'{"version":%d}' % self.version), self._status_event()]
 
     def _status_event(self) -> bytes:
@@ -116,7 +116,7 @@ class Feed:
     def _status(self) -> _Status:
         return _Status(**msgspec.structs.asdict(summary_of(self.state or _NOTHING)), problem=self._problem)
 
-    async def _look(self) -> None:
+    async def _update(self) -> None:
         state, problem = self._source.state, self._source.problem
         if state is None or (state is self.state and problem == self._problem):
             return
@@ -127,8 +127,8 @@ class Feed:
         self._fleet, self.state, self._problem = fleet, state, problem
         self.version += 1
         self._keep(_Change(self.version, events + self._status_event()))
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        reached, self._next_version = self._next_version, asyncio.Event()
+        reached.set()
 
     def _keep(self, change: _Change) -> None:
         self._kept.append(change)

@@ -89,7 +89,7 @@ class LoginAccess:
         from_header = _header_token(request)
         sent = token if from_header is None else from_header
         if not is_token(sent) or (namespace and not is_label(namespace)):
-            message = "Enter a token." if not is_token(sent) else "A namespace is an RFC 1123 label."
+            message = "Enter a token." if not is_token(sent) else "The namespace must be an RFC 1123 label."
             return self._form(request, message, then, namespace, 400)
         if len(token) > MAX_TOKEN_CHARACTERS:
             message = "The token is too long for a cookie: put a proxy in front that sends it with each request."
@@ -128,7 +128,7 @@ class LoginAccess:
             "message": message,
             "next": _local(then),
             "namespace": namespace if is_label(namespace) else "",
-            "asks_for_token": _header_token(request) is None,
+            "needs_token": _header_token(request) is None,
         }
         return self._pages.page(request, "login.html", values, status)
 

@@ -34,7 +34,7 @@ class Login:
 LOGIN = web.RequestKey("login", Login)
 """Of a request, where people log in."""
 NODES_PER_PAGE = 200
-_FIRST_LOOK_S = 2.0
+_FIRST_STATE_TIMEOUT_S = 2.0
 """How long a page waits for a cluster that has not been read yet."""
 _MAX_QUERY = 200
 """Characters of what is searched for."""
@@ -163,7 +163,7 @@ class Pages:
 async def _state(request: web.Request) -> ClusterState:
     feed = request[FEED]
     try:
-        async with asyncio.timeout(_FIRST_LOOK_S):
+        async with asyncio.timeout(_FIRST_STATE_TIMEOUT_S):
             await feed.newer_than(0)
     except TimeoutError:
         pass

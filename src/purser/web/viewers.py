@@ -21,10 +21,11 @@ log = structlog.get_logger("purser.web")
 MAX_VIEWERS = 32
 """Whose fleets are kept in memory at once."""
 MAX_STARTING = 8
-"""Logins, the refused ones included, that wait for the read API at once: strangers cannot keep out those who are in."""
+"""Logins that wait for the read API at once, including those that it then refuses. They do not count as viewers, so a
+flood of unknown tokens takes no viewer's place."""
 IDLE_S = 120.0
-"""For so long a fleet is kept that nobody looks at."""
-_LOOK_EVERY_S = 15.0
+"""How long a fleet is kept that nobody looks at."""
+_IDLE_CHECK_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Viewer:
 
     @property
     def key(self) -> bytes:
-        """By which they are known again."""
+        """Identifies the viewer without keeping the token as a key."""
         return hashlib.sha256(f"{self.namespace} {self.token}".encode()).digest()
 
 
@@ -115,7 +116,7 @@ class Viewers:
             if feed.version:
                 view.first.set_result(feed)
             while not following.done() and (feed.watchers or self._clock.monotonic() - view.used_at < IDLE_S):
-                await asyncio.wait({following}, timeout=_LOOK_EVERY_S)
+                await asyncio.wait({following}, timeout=_IDLE_CHECK_S)
             if following.done():
                 following.result()
         finally:

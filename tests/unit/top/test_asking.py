@@ -13,7 +13,7 @@ from tests.unit.kube.servers import serving
 from purser.core.state import StateReplica
 from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
-from purser.top.asking import AskedScheduler, ReadApi, StateReader, reason_lines, token_in
+from purser.top.asking import PolledScheduler, ReadApi, StateReader, reason_lines, token_in
 
 from .states import cluster, node, waiting
 
@@ -62,7 +62,7 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
     state = msgspec.structs.replace(STATE, replica=replica, notes=replica.notes, waiting=(*STATE.waiting, unknown))
     handle, _ = answering(state)
     async with reading(tmp_path, handle) as (reader, api):
-        source, changed = AskedScheduler(reader, api, SystemClock()), asyncio.Event()
+        source, changed = PolledScheduler(reader, api, SystemClock()), asyncio.Event()
         running = asyncio.ensure_future(source.run(changed.set))
         await changed.wait()
         running.cancel()

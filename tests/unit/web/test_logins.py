@@ -208,7 +208,7 @@ async def test_where_the_scheduler_is_away_pages_say_so_and_work_again_afterward
 
 async def test_what_nobody_looks_at_is_forgotten(monkeypatch):
     monkeypatch.setattr(viewers, "IDLE_S", 0.0)
-    monkeypatch.setattr(viewers, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(viewers, "_IDLE_CHECK_S", 0.01)
     api = ReadApi(admin=WHOLE)
     async with server(api) as url, browser(url) as client:
         await log_in(client, "admin")

@@ -60,7 +60,7 @@ async def test_what_is_not_there_is_a_page_that_says_so(path):
 
 
 async def test_before_the_cluster_is_read_pages_say_so_and_the_server_is_not_ready(monkeypatch):
-    monkeypatch.setattr(pages, "_FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(pages, "_FIRST_STATE_TIMEOUT_S", 0.01)
     async with served(Source(None)) as (client, _):
         assert "still reading the cluster" in await text_of(client, "/nodes", 503)
         assert "<canvas" in await text_of(client, "/")

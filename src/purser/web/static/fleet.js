@@ -7,7 +7,7 @@ import { arrange } from "/static/fleet_layout.js";
 import { legendOf } from "/static/fleet_legend.js";
 import { Fleet, HEALTH, NamespaceColours } from "/static/fleet_model.js";
 import { morphChildren } from "/static/morph.js";
-import { tellProblem } from "/static/notice.js";
+import { showProblem } from "/static/notice.js";
 import { follow } from "/static/stream.js";
 
 const TICK_MS = 1000;
@@ -95,7 +95,7 @@ function showShare(name, held, total, amount) {
 }
 
 function showStatus(status) {
-  tellProblem(status.problem);
+  showProblem(status.problem);
   for (const element of document.querySelectorAll("[data-count]")) {
     setText(element, NUMBERS.format(status[element.dataset.count] ?? 0));
   }

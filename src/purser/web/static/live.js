@@ -1,7 +1,7 @@
 /** Keeps every page but the fleet's up to date: fetches it again when the server says that something changed. */
 
 import { morphChildren } from "/static/morph.js";
-import { tellProblem } from "/static/notice.js";
+import { showProblem } from "/static/notice.js";
 import { follow } from "/static/stream.js";
 
 const SHORTEST_MS = 2000;
@@ -14,7 +14,7 @@ let stale = false;
 let fetching = false;
 let last = 0;
 let timer = 0;
-/** Whether the page may be older than the next connection: what changed while there was none is not told again. */
+/** Whether the page may be older than the next connection: what changed while there was none is not reported again. */
 let mayBeOld = document.hidden;
 
 function soon(atLeastMs = 0) {
@@ -86,7 +86,7 @@ function start() {
   });
   follow(
     "/events?changes",
-    { changed: () => soon(), status: (status) => tellProblem(status.problem) },
+    { changed: () => soon(), status: (status) => showProblem(status.problem) },
     {
       hiddenMs: HIDDEN_MS,
       opened: () => {

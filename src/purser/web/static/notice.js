@@ -1,17 +1,17 @@
 /**
  * The banner above the page: what is wrong with what it shows.
  *
- * Two things have a say in it, the server, which may be behind the API server, and this end of the connection.
- * A lost connection hides the server's word: that one is as old as the connection.
+ * It shows the problem that the server reports, such as an API server that does not answer. While the connection to
+ * the server is lost it says so instead: what the server last reported is out of date.
  */
 
 const LOST = "The connection to Purser was lost. Reconnecting…";
 const banner = document.getElementById("problem");
-let told = banner === null ? "" : banner.textContent.trim();
+let problem = banner === null ? "" : banner.textContent.trim();
 let connected = true;
 
 function show() {
-  const text = connected ? told : LOST;
+  const text = connected ? problem : LOST;
   if (banner === null || (banner.textContent.trim() === text && banner.hidden === (text === ""))) {
     return;
   }
@@ -19,14 +19,14 @@ function show() {
   banner.hidden = text === "";
 }
 
-/** Shows what the server says is wrong; nothing, if the text is empty. */
-export function tellProblem(text) {
-  told = text;
+/** Shows a problem that the server reports; none, if the text is empty. */
+export function showProblem(text) {
+  problem = text;
   show();
 }
 
 /** Says whether the connection to the server stands. */
-export function tellConnection(isUp) {
+export function showConnection(isUp) {
   connected = isUp;
   show();
 }

@@ -5,7 +5,7 @@
  * therefore give theirs back; otherwise the seventh tab would never load.
  */
 
-import { tellConnection } from "/static/notice.js";
+import { showConnection } from "/static/notice.js";
 
 const RETRY_MS = 3000;
 const LONGEST_RETRY_MS = 30000;
@@ -43,12 +43,12 @@ export function follow(url, handlers, { hiddenMs, opened = () => {} }) {
     clearTimeout(complaint);
     complaint = 0;
     wait = RETRY_MS;
-    tellConnection(true);
+    showConnection(true);
   }
 
   function isDown() {
     if (complaint === 0) {
-      complaint = setTimeout(() => tellConnection(false), PATIENCE_MS);
+      complaint = setTimeout(() => showConnection(false), PATIENCE_MS);
     }
   }
 
