@@ -65,7 +65,7 @@ def web(
         fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
     if namespace is not None and (scheduler is None or has_logins):
         fail("--namespace requires --scheduler and --token-file", MISUSED)
-    if not has_logins and not _is_loopback(address):
+    if not _is_loopback(address) and not has_logins:
         fail(f"--address {address} requires logins: use --scheduler without --token-file", MISUSED)
     from purser.cli.kernels import choose_kernels
     from purser.cli.serving import LogLevel, configure_logs, serve
