@@ -33,7 +33,7 @@ async def preempt_one(cluster: Cluster, limits: dict[str, str], *, asked: bool =
     assert cards(high) == cards(before[gone])
     await event(cluster, before[gone]["metadata"]["name"], "Preempted", "Preempted by", "on node")
     if asked:
-        await event(cluster, "high", "Preempting", "1 pod with lower priority", before[gone]["metadata"]["name"])
+        await event(cluster, "high", "Preempting", "1 lower-priority pod", before[gone]["metadata"]["name"])
     for number in range(TOUCHES):
         await create(cluster, pod(cluster, f"touch-{number}", limits, schedulerName=SCHEDULER_NAME))
         await event(cluster, f"touch-{number}", "FailedScheduling", "nodes are available")
