@@ -56,7 +56,7 @@ async def browsing(url, **context):
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(_OPTIONS))
         opened = await browser.new_context(**context)
-        opened.set_default_timeout(20_000)
+        opened.set_default_timeout(120_000)
         tab = Tab(await opened.new_page(), url)
         try:
             yield tab

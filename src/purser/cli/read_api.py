@@ -20,6 +20,9 @@ SchedulerUrl = Annotated[
         metavar="https://HOST:PORT",
     ),
 ]
+SchedulerNamespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="With --scheduler: show only this namespace's pods.")
+]
 SchedulerTokenFile = Annotated[
     Path | None, typer.Option("--token-file", help="File with the bearer token for --scheduler.")
 ]

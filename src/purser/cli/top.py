@@ -11,7 +11,14 @@ import typer
 from purser.cli.cluster_source import objects_of_cluster
 from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
-from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of, read_state
+from purser.cli.read_api import (
+    SchedulerCa,
+    SchedulerNamespace,
+    SchedulerTokenFile,
+    SchedulerUrl,
+    read_api_of,
+    read_state,
+)
 from purser.top.view_names import TITLES, TopView
 
 if TYPE_CHECKING:
@@ -50,10 +57,7 @@ def top(
     output: Annotated[
         OutputFormat | None, typer.Option("--output", "-o", help="With --once: output format. Default: table.")
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", help="With --scheduler: show only this namespace's pods."),
-    ] = None,
+    namespace: SchedulerNamespace = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
     certificate_authority: SchedulerCa = None,

@@ -8,7 +8,7 @@ import typer
 
 from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, fail
-from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
+from purser.cli.read_api import SchedulerCa, SchedulerNamespace, SchedulerTokenFile, SchedulerUrl, read_api_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,10 +51,7 @@ def web(
     address: Annotated[
         str, typer.Option(help="Address to listen on. Other addresses than this machine's own require logins.")
     ] = "127.0.0.1",
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", help="With --scheduler: show only this namespace's pods."),
-    ] = None,
+    namespace: SchedulerNamespace = None,
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
     certificate_authority: SchedulerCa = None,

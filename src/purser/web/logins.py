@@ -17,7 +17,7 @@ from purser.kube import KubeError
 from purser.top.asking import ReadRefusedError, is_token
 from purser.web.access import PUBLIC_PATHS
 from purser.web.feed import Feed
-from purser.web.pages import FEED, LOGIN, Login, Pages
+from purser.web.pages import FEED, SESSION, Pages, Session
 from purser.web.viewers import NotServedError, Viewer, Viewers
 
 log = structlog.get_logger("purser.web")
@@ -64,7 +64,7 @@ class LoginAccess:
                 request[FEED] = await self._feed_of(viewer)
             except ReadRefusedError as error:
                 return _to_the_form(request, error.status)
-            request[LOGIN] = Login(viewer.namespace, is_by_cookie=_header_token(request) is None)
+            request[SESSION] = Session(viewer.namespace, is_by_cookie=_header_token(request) is None)
             return await handler(request)
 
         return only_with_a_token

@@ -22,7 +22,7 @@ FEED = web.RequestKey("feed", Feed)
 
 
 @dataclass(frozen=True)
-class Login:
+class Session:
     """How the viewer of a request has logged in."""
 
     namespace: str
@@ -31,7 +31,7 @@ class Login:
     """Whether they can log out here."""
 
 
-LOGIN = web.RequestKey("login", Login)
+SESSION = web.RequestKey("session", Session)
 """Of a request, where people log in."""
 NODES_PER_PAGE = 200
 _FIRST_STATE_TIMEOUT_S = 2.0
@@ -150,7 +150,7 @@ class Pages:
             path=request.path,
             where="" if feed is None else feed.where,
             problem="" if feed is None else feed.problem,
-            login=request.get(LOGIN),
+            session=request.get(SESSION),
             is_live=feed is not None,
             now=self._clock.now().timestamp(),
             **values,

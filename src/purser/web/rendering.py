@@ -10,7 +10,7 @@ from purser import __version__
 from purser.core.state import StateGpuHealth
 from purser.top.lines import clean
 from purser.top.views import age
-from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, Amount
+from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, HeldAmount
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Renderer:
         self._environment.globals.update(
             health_words=list(StateGpuHealth),
             status_classes=STATUS_CLASSES,
-            gpu_memory=lambda gpu: Amount(gpu.memory_held_mib, gpu.memory_mib),
-            gpu_cores=lambda gpu: Amount(gpu.cores_held_percent, gpu.cores_percent),
+            gpu_memory=lambda gpu: HeldAmount(gpu.memory_held_mib, gpu.memory_mib),
+            gpu_cores=lambda gpu: HeldAmount(gpu.cores_held_percent, gpu.cores_percent),
             most_pods=MAX_PODS_OF_A_REASON,
             version=__version__,
         )

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from purser.web.feed import Feed
 from purser.web.metrics import WebMetrics
-from purser.web.pages import FEED, LOGIN
+from purser.web.pages import FEED, SESSION
 
 MAX_STREAMS = 256
 MAX_STREAMS_OF_A_VIEWER = 64
@@ -43,7 +43,7 @@ class Streams:
         """The whole fleet of the request's viewer, then its changes; with ``?changes``, that there are any, and the
         numbers."""
         feed = request[FEED]
-        if len(self._open) >= MAX_STREAMS or (LOGIN in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER):
+        if len(self._open) >= MAX_STREAMS or (SESSION in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER):
             raise web.HTTPServiceUnavailable(text="too many pages are open: close some, then reload this one\n")
         with self._counted(request, feed):
             try:

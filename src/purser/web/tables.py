@@ -14,7 +14,7 @@ MAX_PODS_OF_A_REASON = 50
 
 
 @dataclass(frozen=True)
-class Amount:
+class HeldAmount:
     """How much of something pods hold."""
 
     held: int
@@ -27,7 +27,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class NodeRow:
+class NodeTableRow:
     """A node."""
 
     name: str
@@ -36,8 +36,8 @@ class NodeRow:
     unusable: Sequence[tuple[StateGpuHealth, int]]
     """How many GPUs take no new pods, by health."""
     models: Sequence[str]
-    memory: Amount
-    cores: Amount
+    memory: HeldAmount
+    cores: HeldAmount
     pods: int
 
 
@@ -81,13 +81,13 @@ class UseRow:
     pods: int = 0
     gpus: int = 0
     """That they hold any part of."""
-    memory: Amount = Amount(0, 0)
+    memory: HeldAmount = HeldAmount(0, 0)
     """``total``: of these GPUs, or of all of the model."""
     waiting: int = 0
     waiting_gpus: int = 0
 
 
-def node_rows(state: ClusterState, find: str = "", health: str = "") -> list[NodeRow]:
+def node_rows(state: ClusterState, find: str = "", health: str = "") -> list[NodeTableRow]:
     """Nodes in natural order of their names. ``find``: part of the name of a node or a model; ``health``: of a GPU."""
     pods: dict[str, int] = defaultdict(int)
     for grant in state.grants:
@@ -130,7 +130,7 @@ def use_by_namespace(state: ClusterState) -> list[UseRow]:
         held = held_by_gpu(grant)
         row.pods += 1
         gpus[grant.namespace].update(held)
-        row.memory = Amount(row.memory.held + sum(memory for memory, _ in held.values()), total)
+        row.memory = HeldAmount(row.memory.held + sum(memory for memory, _ in held.values()), total)
     for pod in state.waiting:
         row = rows.setdefault(pod.namespace, UseRow(pod.namespace))
         row.waiting += 1
@@ -148,7 +148,7 @@ def use_by_model(state: ClusterState) -> list[UseRow]:
             row = rows.setdefault(gpu.model, UseRow(gpu.model))
             row.gpus += gpu.pods > 0
             row.pods += gpu.pods
-            row.memory = Amount(row.memory.held + gpu.memory_held_mib, row.memory.total + gpu.memory_mib)
+            row.memory = HeldAmount(row.memory.held + gpu.memory_held_mib, row.memory.total + gpu.memory_mib)
     return _by_memory(rows.values())
 
 
@@ -163,16 +163,16 @@ def _is_wanted(node: StateNode, find: str, health: str) -> bool:
     return not health or any(gpu.health == health for gpu in node.gpus)
 
 
-def _node_row(node: StateNode, pods: int) -> NodeRow:
+def _node_row(node: StateNode, pods: int) -> NodeTableRow:
     gpus = node.gpus
     counts = [(health, sum(gpu.health is health for gpu in gpus)) for health in StateGpuHealth]
-    return NodeRow(
+    return NodeTableRow(
         name=node.name,
         cordoned=node.cordoned,
         gpus=len(gpus),
         unusable=[(health, count) for health, count in counts if count and health is not StateGpuHealth.HEALTHY],
         models=sorted({gpu.model for gpu in gpus}),
-        memory=Amount(sum(gpu.memory_held_mib for gpu in gpus), sum(gpu.memory_mib for gpu in gpus)),
-        cores=Amount(sum(gpu.cores_held_percent for gpu in gpus), sum(gpu.cores_percent for gpu in gpus)),
+        memory=HeldAmount(sum(gpu.memory_held_mib for gpu in gpus), sum(gpu.memory_mib for gpu in gpus)),
+        cores=HeldAmount(sum(gpu.cores_held_percent for gpu in gpus), sum(gpu.cores_percent for gpu in gpus)),
         pods=pods,
     )

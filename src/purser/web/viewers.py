@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -32,7 +32,7 @@ _IDLE_CHECK_S = 15.0
 class Viewer:
     """A bearer token, and the namespace whose part of the state is shown; empty: the whole."""
 
-    token: str
+    token: str = field(repr=False)
     namespace: str
 
     @property
