@@ -1,4 +1,4 @@
-"""Writes docs/read-api.schema.json: the JSON schema of the state document, of its types.
+"""Writes docs/read-api.schema.json and docs/rollout.schema.json: the JSON schemas of the read API's documents.
 
 python scripts/generate_read_api.py [REPOSITORY]
 """
@@ -10,21 +10,28 @@ from typing import Any
 
 import msgspec
 
-from purser.core.state import STATE_VERSION, ClusterState
+from purser.core.state import ROLLOUT_VERSION, STATE_VERSION, ClusterState, Rollout
 
 REPOSITORY = Path(__file__).parents[1]
-PAGE = Path("docs/read-api.schema.json")
+_DOCUMENTS = {
+    Path("docs/read-api.schema.json"): (f"State {STATE_VERSION}", ClusterState),
+    Path("docs/rollout.schema.json"): (f"Rollout {ROLLOUT_VERSION}", Rollout),
+}
 
 
 def written() -> dict[Path, str]:
-    """The file and its text. What messages name may grow: unknown fields are allowed."""
-    schema: dict[str, Any] = msgspec.json.schema(ClusterState)
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"State {STATE_VERSION}", **schema}
-    return {PAGE: json.dumps(schema, indent=2, ensure_ascii=False) + "\n"}
+    """The files and their texts. What messages name may grow: unknown fields are allowed."""
+    return {path: _schema(title, kind) for path, (title, kind) in _DOCUMENTS.items()}
+
+
+def _schema(title: str, kind: type) -> str:
+    schema: dict[str, Any] = msgspec.json.schema(kind)
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def main(repository: Path) -> None:
-    """Write it."""
+    """Write them."""
     for path, text in written().items():
         (repository / path).write_text(text)
 

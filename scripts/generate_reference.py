@@ -455,7 +455,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
         (operator_names.OPENED_BOOT_ANNOTATION, "Node", OPERATOR, OPERATOR, "The boot for which operands were let in."),
         (operator_names.LET_IN_ANNOTATION, "Node", OPERATOR, OPERATOR, "When an operand was last let in."),
         (
-            operator_names.CORDONED_BY_ANNOTATION,
+            names.CORDONED_BY_ANNOTATION,
             "Node",
             OPERATOR,
             OPERATOR,
@@ -476,7 +476,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Which template the driver upgrade leads to.",
         ),
         (
-            operator_names.UPGRADE_FAILURE_ANNOTATION,
+            names.UPGRADE_FAILURE_ANNOTATION,
             "Node",
             OPERATOR,
             "people, operator",
@@ -537,15 +537,15 @@ NAMES: dict[str, tuple[Name, ...]] = {
             " runs there; `container` is the default.",
         ),
         (
-            f"{operator_names.DEPLOY_PREFIX}<operand>",
+            f"{names.DEPLOY_PREFIX}<operand>",
             "Node",
             "operator, people",
             "DaemonSets",
             "`true` where the operand runs; `false` by people keeps it away.",
         ),
-        (operator_names.GPU_PRESENT_LABEL, "Node", OPERATOR, "DaemonSets", "The node has GPUs."),
+        (names.GPU_PRESENT_LABEL, "Node", OPERATOR, "DaemonSets", "The node has GPUs."),
         (
-            operator_names.POOL_LABEL,
+            names.POOL_LABEL,
             "Node, DaemonSet",
             OPERATOR,
             "DaemonSets",
@@ -553,7 +553,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
         ),
         (operator_names.RUNTIME_LABEL, "Node, DaemonSet", OPERATOR, "DaemonSets", "The node's container runtime."),
         (
-            operator_names.UPGRADE_STATE_LABEL,
+            names.UPGRADE_STATE_LABEL,
             "Node",
             OPERATOR,
             "operator, people",
@@ -567,13 +567,13 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "NVIDIA's name: `true` leaves the node's driver alone.",
         ),
         (
-            operator_names.MIG_CONFIG_LABEL,
+            names.MIG_CONFIG_LABEL,
             "Node",
             PEOPLE,
             OPERATOR,
             "NVIDIA's name: the MIG layout that the node is to have.",
         ),
-        (operator_names.MIG_STATE_LABEL, "Node", OPERATOR, PEOPLE, "NVIDIA's name: `pending`, `success` or `failed`."),
+        (names.MIG_STATE_LABEL, "Node", OPERATOR, PEOPLE, "NVIDIA's name: `pending`, `success` or `failed`."),
         (
             operator_names.MIG_CAPABLE_LABEL,
             "Node",

@@ -18,13 +18,14 @@ from urllib.request import urlopen
 import helm_python
 import yaml
 
+from purser.core.names import DEPLOY_PREFIX
 from purser.kube import Client, ClusterConfig, Informer
 from purser.kube.racing import until
 from purser.kube.resources import NODES, PODS, Raw
 from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.ports import free_ports
-from purser.operator.names import DEPLOY_PREFIX, OPERAND_LABEL
+from purser.operator.names import OPERAND_LABEL
 
 from .kubernetes import BUSYBOX_IMAGE
 from .kubernetes.cluster import RealCluster

@@ -11,10 +11,11 @@ import helm_python
 import pytest
 import yaml
 
+from purser.core.names import GPU_PRESENT_LABEL
 from purser.lab.controlplane.process import Process
 from purser.lab.driver.node import SimulatedDriver
 from purser.operator.manifests.discovery import GFD_ACCOUNT
-from purser.operator.names import GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL, NFD_KERNEL_LABEL, NFD_PREFIX
+from purser.operator.names import GPU_PRODUCT_LABEL, NFD_KERNEL_LABEL, NFD_PREFIX
 
 from .kubernetes import RealCluster
 from .neighbours import ACCOUNTS, manifests, program, wait_established

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from purser.core.names import UPGRADE_STATE_LABEL
 from purser.operator.deciding import isolation as module
 from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.deciding.isolation import decided
 from purser.operator.model import Delete, DeletePod, Evict, NodeView, PatchNode, RoundOutcome, Snapshot, WriteStatus
-from purser.operator.names import UPGRADE_STATE_LABEL
 from tests.tiers import IS_LONG, some
 from tests.unit.operator.world import World
 

@@ -56,6 +56,10 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 assert '"places_pods":true' in said
                 known = {"Authorization": "Bearer viewer", "If-None-Match": headers["ETag"]}
                 assert (await get(**known))[::2] == (304, "")
+                status, _, said = await get("/v1/rollout", Authorization="Bearer viewer")
+                assert (status, said) == (200, '{"version":"v1","policies":[],"nodes":[],"problems":[]}')
+                assert (await get("/v1/rollout"))[0] == 401
+                assert (await get("/v1/rollout", Authorization="Bearer nobody"))[0] == 403
                 part = f"/v1/namespaces/{NAMESPACE}/state"
                 status, _, said = await get(part, Authorization="Bearer viewer")
                 assert (status, '"name":"","places_pods":true' in said) == (200, True)
@@ -74,7 +78,7 @@ def _ca_of(configuration):
 
 
 class LargePage:
-    async def current(self, scope):
+    async def current(self, scope=None):
         return LARGE
 
 
@@ -103,7 +107,7 @@ async def large():
         for number in range(9):
             api.add_user(f"t{number}", User(f"user-{number}"))
         async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
-            app = read_api_app(AccessControl(client, SystemClock()), LargePage(), SchedulerMetrics())
+            app = read_api_app(AccessControl(client, SystemClock()), LargePage(), LargePage(), SchedulerMetrics())
             async with asyncio.timeout(60), listening(app, "127.0.0.1", 0, None, Limits(connections=30)) as port:
                 server = Server(port)
                 try:

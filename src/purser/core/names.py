@@ -153,3 +153,24 @@ MIG_WANTED_ANNOTATION = "purser.dev/mig-wanted"
 
 MIG_RESULT_ANNOTATION = "purser.dev/mig-result"
 """On a node, written by its MIG worker: the JSON of the `MigResult` of its last request."""
+
+# --- what the operator writes on nodes, and others read
+
+DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
+"""On a node, before an operand's name: ``true`` where the operand runs, a pause, or what people wrote."""
+
+GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
+
+POOL_LABEL = "purser.dev/driver-pool"
+"""On a node and on a driver DaemonSet: the pool of equal OS, kernel and profile."""
+
+UPGRADE_STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
+
+UPGRADE_FAILURE_ANNOTATION = "purser.dev/driver-upgrade-failure"
+"""On a node: why its upgrade failed, in one sentence."""
+
+CORDONED_BY_ANNOTATION = "purser.dev/cordoned-by"
+"""On a node: the cordon is Purser's (``driver-upgrade`` or ``mig-change``). A cordon without it is never lifted."""
+
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+MIG_STATE_LABEL = "nvidia.com/mig.config.state"

@@ -15,6 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.kubernetes.selectors import SelectorError, of_object, parse
+from purser.core.names import CORDONED_BY_ANNOTATION
 from purser.core.wording import some
 from purser.operator.model import (
     Budget,
@@ -28,7 +29,7 @@ from purser.operator.model import (
     PlannedChanges,
     changes,
 )
-from purser.operator.names import CORDONED_BY_ANNOTATION, DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
+from purser.operator.names import DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy
 from purser.operator.reasons import OperatorReason
 

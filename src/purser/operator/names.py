@@ -1,6 +1,17 @@
 """Labels, annotations and other names that the operator writes or reads. NVIDIA's where its ecosystem knows one."""
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
+from purser.core.names import (
+    CORDONED_BY_ANNOTATION,
+    DEPLOY_PREFIX,
+    GPU_PRESENT_LABEL,
+    MIG_RESULT_ANNOTATION,
+    MIG_STATE_LABEL,
+    MIG_WANTED_ANNOTATION,
+    NODE_FACTS_ANNOTATION,
+    POOL_LABEL,
+    UPGRADE_FAILURE_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
 
 GROUP = "purser.dev"
 VERSION = "v1alpha1"
@@ -22,9 +33,6 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 OPERAND_LABEL = "purser.dev/operand"
 """On owned objects and their pods: which operand they belong to."""
 
-POOL_LABEL = "purser.dev/driver-pool"
-"""On a node and on a driver DaemonSet: the pool of equal OS, kernel and profile."""
-
 RUNTIME_LABEL = "purser.dev/runtime"
 """On a node and on DaemonSets that depend on it: value of `RuntimeKind.label`."""
 
@@ -42,8 +50,6 @@ RESUME_UPGRADE_ANNOTATION = "purser.dev/resume-upgrade"
 
 # --- on nodes: what is there
 
-GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
-DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 DEPLOY_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
 """On a node, written by people: ``false`` takes all operands away."""
 
@@ -78,7 +84,6 @@ PAUSED_FOR_MIG = "paused-for-mig-change"
 
 # --- on nodes: driver upgrade (the names of k8s-operator-libs)
 
-UPGRADE_STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 UPGRADE_SKIP_LABEL = "nvidia.com/gpu-driver-upgrade.skip"
 UPGRADE_DRAIN_SKIP_LABEL = "nvidia.com/gpu-driver-upgrade-drain.skip"
 """On a pod: it is not drained."""
@@ -94,9 +99,6 @@ UPGRADE_STEP_START_ANNOTATION = "purser.dev/driver-upgrade-step-start"
 UPGRADE_TARGET_ANNOTATION = "purser.dev/driver-upgrade-target"
 """On a node: which template its upgrade leads to, or led to."""
 
-UPGRADE_FAILURE_ANNOTATION = "purser.dev/driver-upgrade-failure"
-"""On a node: why its upgrade failed, in one sentence."""
-
 UPGRADE_RESTART_ONLY_ANNOTATION = "purser.dev/driver-upgrade-restart-only"
 """On a node whose driver's pod is restarted under its users: the configuration that stays the same."""
 
@@ -106,13 +108,8 @@ UPGRADE_OLD_DRIVER_LEFT_ANNOTATION = "purser.dev/driver-upgrade-old-driver-left"
 UPGRADE_AWAY_SINCE_ANNOTATION = "purser.dev/driver-upgrade-away-since"
 """On a node that went away after its old driver had gone: since when."""
 
-CORDONED_BY_ANNOTATION = "purser.dev/cordoned-by"
-"""On a node: the cordon is Purser's (``driver-upgrade`` or ``mig-change``). A cordon without it is never lifted."""
-
 # --- on nodes: MIG
 
-MIG_CONFIG_LABEL = "nvidia.com/mig.config"
-MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 MIG_STEP_ANNOTATION = "purser.dev/mig-step"
 """On a node: step, profile and start of a change that is under way; removed in the write that ends it."""
 

@@ -6,7 +6,7 @@ CONTRIBUTING.md says what a new one takes.
 from enum import StrEnum
 from functools import cache, lru_cache
 
-from purser.operator.names import DEPLOY_PREFIX
+from purser.core.names import DEPLOY_PREFIX
 
 
 class Operand(StrEnum):

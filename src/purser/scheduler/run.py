@@ -50,7 +50,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.missed_pods import MissedPods
 from purser.scheduler.published_ca import PublishedCa
 from purser.scheduler.quota_usage import QuotaUsage
-from purser.scheduler.read_api import READ_API_LIMITS, AccessControl, StatePage, read_api_app
+from purser.scheduler.read_api import READ_API_LIMITS, AccessControl, RolloutPage, StatePage, read_api_app
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import (
     READ_API_SERVICE,
@@ -309,7 +309,8 @@ async def _answer_reads(
         return StateReplica(host, parts.extender.places_pods, leader)
 
     page = StatePage(parts.cache, parts.extender.pending, replica, clock)
-    app = read_api_app(AccessControl(client, clock), page, metrics)
+    rollouts = RolloutPage(client, parts.nodes.store.values, clock)
+    app = read_api_app(AccessControl(client, clock), page, rollouts, metrics)
     return await stack.enter_async_context(
         listening(app, server.read_api_address, server.read_api_port, keeper.new_context(), READ_API_LIMITS)
     )

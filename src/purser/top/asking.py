@@ -7,23 +7,28 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.state import ClusterState, StateWaiting
+from purser.core.state import ClusterState, Rollout, StateWaiting
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
 
+T = TypeVar("T")
+
 POLL_INTERVAL_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
+_ROLLOUT_PATH = "/v1/rollout"
 MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
 
 _states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
+_rollouts = JsonReader(Rollout, "the scheduler's rollout document", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 
 
 class ReadRefusedError(KubeError):
@@ -87,7 +92,8 @@ class StateReader:
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(f"{brief(api.url)} is not a read API address: must be https://HOST:PORT")
         self._api = api
-        self._url = api.url.rstrip("/") + (f"/v1/namespaces/{api.namespace}/state" if api.namespace else "/v1/state")
+        self._root = api.url.rstrip("/")
+        self._state_path = f"/v1/namespaces/{api.namespace}/state" if api.namespace else "/v1/state"
         self._context = _trusting(api.ca_file)
         self._session: aiohttp.ClientSession | None = None
         self._tag = ""
@@ -105,30 +111,45 @@ class StateReader:
     async def read(self) -> ClusterState:
         """The state now; the same object where it has not changed. Raises `ConfigError` for a token that cannot be
         read, `KubeError` for whatever is wrong with the answer."""
+        found = await self._get(self._state_path, self._tag if self._last is not None else "")
+        if found is None and self._last is not None:
+            return self._last
+        text, self._tag = found or (b"", "")
+        self._last = self._decoded(self._state_path, lambda: read_state(text))
+        return self._last
+
+    async def read_rollout(self) -> Rollout:
+        """What the operator rolls out; else as `read`. Raises `KubeError` as well for a namespace's reader."""
+        if self._api.namespace:
+            raise KubeError("Only viewers of the whole cluster can see the rollout: log in without a namespace.")
+        text, _ = await self._get(_ROLLOUT_PATH) or (b"", "")
+        return self._decoded(_ROLLOUT_PATH, lambda: _rollouts.read(text))
+
+    async def _get(self, path: str, tag: str = "") -> tuple[bytes, str] | None:
+        """An answer and its tag; None: it still has the given one."""
         assert self._session is not None
-        headers = {"Authorization": f"Bearer {self._api.token()}"}
-        if self._last is not None and self._tag:
-            headers["If-None-Match"] = self._tag
+        url = self._root + path
+        headers = {"Authorization": f"Bearer {self._api.token()}", **({"If-None-Match": tag} if tag else {})}
         try:
-            async with self._session.get(
-                self._url, headers=headers, allow_redirects=False, ssl=self._context
-            ) as response:
-                if response.status == 304 and self._last is not None:
-                    return self._last
+            async with self._session.get(url, headers=headers, allow_redirects=False, ssl=self._context) as response:
+                if response.status == 304 and tag:
+                    return None
                 if response.status != 200:
                     said = (await response.content.read(_MAX_REASON_BYTES)).decode(errors="replace")
-                    message = f"{self._url} answered {response.status}: {brief(said) or response.reason}"
+                    message = f"{url} answered {response.status}: {brief(said) or response.reason}"
                     raise _error(response.status, message)
-                self._last = read_state(await _bounded(response.content))
-                self._tag = response.headers.get("ETag", "")
-                return self._last
+                return await _bounded(response.content), response.headers.get("ETag", "")
         except aiohttp.ClientConnectorCertificateError as error:
             self._context = _trusting(self._api.ca_file)  # for the next attempt: the file may have the next CA by now
-            raise KubeError(f"{self._url} has a certificate that is not trusted: {brief(error)}") from error
+            raise KubeError(f"{url} has a certificate that is not trusted: {brief(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise KubeError(f"{self._url} cannot be reached: {brief(error) or type(error).__name__}") from error
+            raise KubeError(f"{url} cannot be reached: {brief(error) or type(error).__name__}") from error
+
+    def _decoded(self, path: str, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
         except UnreadableError as error:
-            raise KubeError(f"{self._url}: {error}") from error
+            raise KubeError(f"{self._root}{path}: {error}") from error
 
 
 class PolledScheduler:
@@ -159,6 +180,10 @@ class PolledScheduler:
                 self.state, self.problem = state, problem
                 on_change()
             await self._clock.sleep(POLL_INTERVAL_S)
+
+    async def rollout(self) -> Rollout:
+        """What the scheduler knows of it."""
+        return await self._reader.read_rollout()
 
     async def details(self, namespace: str, pod: str) -> list[str]:
         """What the state says of a pod."""

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from purser.adapters.objects import OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
-from purser.core.state import ClusterState, StateWaiting
+from purser.adapters.rollouts import make_rollout, read_policies
+from purser.core.state import ClusterState, Rollout, StateWaiting
 from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
-from purser.kube.resources import Resource
+from purser.kube.resources import NODES, Resource
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
 
 T = TypeVar("T")
@@ -81,6 +82,12 @@ class FollowedCluster:
             return self._describe(await self._in_worker(lambda: overview.explain(namespace, pod)))
         except UnknownPodError as error:
             return [str(error)]
+
+    async def rollout(self) -> Rollout:
+        """ClusterPolicies as they are now, and the nodes as they were last seen."""
+        statuses, problems = await read_policies(self._client)
+        nodes = tuple(self._informers[NODES.kind].store.values()) if NODES.kind in self._informers else ()
+        return await asyncio.to_thread(make_rollout, statuses, nodes, problems)
 
     async def _start(self, group: asyncio.TaskGroup, resource: Resource[Any]) -> None:
         informer = Informer(self._client, resource, clock=self._clock)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from purser.core.state import ClusterState
+from purser.core.state import ClusterState, Rollout
 
 
 class StateSource(Protocol):
@@ -32,4 +32,8 @@ class StateSource(Protocol):
 
     async def details(self, namespace: str, pod: str) -> list[str]:
         """Why a pod waits, or is where it is, as lines."""
+        ...
+
+    async def rollout(self) -> Rollout:
+        """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
         ...

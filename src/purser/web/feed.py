@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from purser.core.state import ClusterState
+from purser.core.state import ClusterState, Rollout
 from purser.kube import Clock
 from purser.kube.racing import until
 from purser.top.source import StateSource
@@ -72,6 +72,10 @@ class Feed:
     async def details(self, namespace: str, pod: str) -> list[str]:
         """Why a pod waits, or was placed where it is, as lines."""
         return await self._source.details(namespace, pod)
+
+    async def rollout(self) -> Rollout:
+        """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
+        return await self._source.rollout()
 
     async def run(self) -> None:
         """Follow until cancelled. Raises what the source raises."""

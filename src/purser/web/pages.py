@@ -9,10 +9,11 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from purser.core.state import ClusterState, StateGpuHealth
-from purser.kube import Clock
+from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHealth
+from purser.kube import Clock, KubeError
 from purser.web.feed import Feed
 from purser.web.rendering import Renderer
+from purser.web.rollouts import operand_names, rollout_rows
 from purser.web.tables import gpu_places, node_rows, use_by_model, use_by_namespace, waiting_groups
 
 log = structlog.get_logger("purser.web")
@@ -61,6 +62,7 @@ class Pages:
             web.get("/pods/{namespace}/{name}", self._pod),
             web.get("/waiting", self._waiting),
             web.get("/use", self._use),
+            web.get("/operator", self._operator),
         ]
 
     async def _fleet(self, request: web.Request) -> web.Response:
@@ -121,6 +123,25 @@ class Pages:
         state = await _state(request)
         namespaces = await asyncio.to_thread(use_by_namespace, state)  # most of a second for 80 000 pods
         return self.page(request, "use.html", {"namespaces": namespaces, "models": use_by_model(state)})
+
+    async def _operator(self, request: web.Request) -> web.Response:
+        state = await _state(request)
+        try:
+            rollout = await request[FEED].rollout()
+        except KubeError as error:
+            rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
+        rows = rollout_rows(rollout, state)
+        pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
+        page = min(_number(request.query.get("page", "")), pages)
+        values = {
+            "rollout": rollout,
+            "operands": operand_names(rollout),
+            "rows": rows[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE],
+            "total": len(rows),
+            "page": page,
+            "pages": pages,
+        }
+        return self.page(request, "operator.html", values)
 
     @property
     def errors(self) -> Middleware:

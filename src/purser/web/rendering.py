@@ -22,7 +22,7 @@ class NavigationEntry:
     is_current: bool
 
 
-_PAGES = {"/": "Fleet", "/nodes": "Nodes", "/waiting": "Waiting", "/use": "Use"}
+_PAGES = {"/": "Fleet", "/nodes": "Nodes", "/waiting": "Waiting", "/use": "Use", "/operator": "Operator"}
 
 STATUS_CLASSES = {
     StateGpuHealth.HEALTHY: "status-ok",

@@ -12,17 +12,11 @@ from tests.unit.operator.embedded import NAMESPACE, create_node, eventually, nod
 from tests.unit.operator.embedded_cluster import OFF, POLICY, rounds, stack
 from yarl import URL
 
+from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL
 from purser.kube import NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
 from purser.operator.manifests.objects import OWNED
-from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
-    FIELD_MANAGER,
-    LEASE,
-    MANAGED_BY_LABEL,
-    OPERAND_LABEL,
-    POOL_LABEL,
-)
+from purser.operator.names import FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import Rounds
 

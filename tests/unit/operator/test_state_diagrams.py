@@ -12,7 +12,14 @@ import pytest
 from tests.unit.operator.upgrade.both_machines import BothMachines
 from tests.unit.operator.upgrade.fleets import START, Cluster, advanced, pod_of, workload
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.names import (
+    CORDONED_BY_ANNOTATION,
+    MIG_CONFIG_LABEL,
+    MIG_RESULT_ANNOTATION,
+    MIG_WANTED_ANNOTATION,
+    POOL_LABEL,
+    UPGRADE_STATE_LABEL,
+)
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator import gates, mig, upgrade
@@ -23,13 +30,9 @@ from purser.operator.mig import advance as advance_mig
 from purser.operator.mig.states import MigChange, MigFleet, StepName, change_of, record
 from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
 from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
     DEPLOY,
-    MIG_CONFIG_LABEL,
     OPENED_BOOT_ANNOTATION,
-    POOL_LABEL,
     UPGRADE_RESTART_ONLY_ANNOTATION,
-    UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
 )

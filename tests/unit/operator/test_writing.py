@@ -11,6 +11,7 @@ from tests.unit.operator.embedded import (
     pod,
 )
 
+from purser.core.names import CORDONED_BY_ANNOTATION
 from purser.kube import Client, ConflictError, InvalidError, NotFoundError, TooManyRequestsError, untyped
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.model import (
@@ -26,7 +27,7 @@ from purser.operator.model import (
     SetFinalizer,
     WriteStatus,
 )
-from purser.operator.names import APPLIED_HASH_ANNOTATION, CORDONED_BY_ANNOTATION
+from purser.operator.names import APPLIED_HASH_ANNOTATION
 from purser.operator.policy import CLUSTER_POLICIES, ClusterPolicyStatus
 from purser.operator.policy.spec import NodeCounts
 from purser.operator.writing import KubeWriter

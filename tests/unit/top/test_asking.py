@@ -1,6 +1,7 @@
 """A scheduler that is asked, and whatever may answer in its place."""
 
 import asyncio
+import dataclasses
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -10,7 +11,7 @@ from tests.unit.cli.typed import beside
 from tests.unit.kube.certificates import Authority
 from tests.unit.kube.servers import serving
 
-from purser.core.state import StateReplica
+from purser.core.state import StateReplica, rollout
 from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
 from purser.top.asking import PolledScheduler, ReadApi, StateReader, reason_lines, token_in
@@ -166,3 +167,20 @@ async def test_a_ca_that_is_renewed_is_trusted_without_a_restart(tmp_path):
 def test_an_address_that_cannot_be_one_is_an_error_in_a_line():
     with pytest.raises(ConfigError, match="not a read API address"):
         StateReader(ReadApi("https://[", lambda: "token"))
+
+
+async def test_the_rollout_is_read_and_what_is_wrong_with_it_is_said(tmp_path):
+    answers = [web.json_response(msgspec.to_builtins(rollout({"gpus": {"state": "ready"}}, ()))), web.Response(text="?")]
+
+    async def handle(request):
+        assert request.path == "/v1/rollout"
+        return answers.pop(0)
+
+    async with reading(tmp_path, handle) as (reader, api):
+        source = PolledScheduler(reader, api, SystemClock())
+        assert (await source.rollout()).policies[0].name == "gpus"
+        with pytest.raises(KubeError, match="rollout document cannot be read"):
+            await source.rollout()
+        async with StateReader(dataclasses.replace(api, namespace="team-a")) as of_team:
+            with pytest.raises(KubeError, match="viewers of the whole cluster"):
+                await of_team.read_rollout()

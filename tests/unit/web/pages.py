@@ -8,7 +8,7 @@ from aiohttp import ClientSession
 from tests.unit.kube.servers import HastyClock
 from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
 
-from purser.core.state import ClusterState
+from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout
 from purser.telemetry import listening
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.feed import Feed
@@ -33,6 +33,7 @@ class Source:
         self.lines = ["the reason"]
         self.asked: list[tuple[str, str]] = []
         self._on_change = lambda: None
+        self.rolled_out: Rollout | Exception = Rollout(ROLLOUT_VERSION, (), ())
         self.ends_with: Exception | None = None
         self._end = asyncio.Event()
 
@@ -48,6 +49,11 @@ class Source:
     async def details(self, namespace: str, pod: str) -> list[str]:
         self.asked.append((namespace, pod))
         return self.lines
+
+    async def rollout(self) -> Rollout:
+        if isinstance(self.rolled_out, Exception):
+            raise self.rolled_out
+        return self.rolled_out
 
     def show(self, state: ClusterState | None = None, problem: str = "") -> None:
         self.state = state or self.state

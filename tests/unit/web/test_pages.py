@@ -36,6 +36,7 @@ async def text_of(client, path, status=200):
         ("/pods/default/big", ["CardInsufficientMemory", "the reason"]),
         ("/waiting", ["2 pods ask for GPUs", "CardInsufficientMemory", "/pods/default/large"]),
         ("/use", ["default", "Tesla T4"]),
+        ("/operator", ["no ClusterPolicy", "kubectl describe pcp"]),
     ],
 )
 async def test_page(path, shows):

@@ -2,6 +2,7 @@
 
 - ``documents``: its types, which are versioned.
 - ``building``: its parts, made of fleet and ledger.
+- ``rollout``: a document of its own, on what the operator rolls out.
 """
 
 from purser.core.state.building import state_grant, state_node
@@ -18,10 +19,34 @@ from purser.core.state.documents import (
     StateShare,
     StateWaiting,
 )
+from purser.core.state.rollout import (
+    ROLLOUT_VERSION,
+    Rollout,
+    RolloutCondition,
+    RolloutCounts,
+    RolloutFailure,
+    RolloutNode,
+    RolloutOperand,
+    RolloutPolicy,
+    RolloutPool,
+    RolloutUpgrade,
+    rollout,
+    rollout_node,
+)
 
 __all__ = [
+    "ROLLOUT_VERSION",
     "STATE_VERSION",
     "ClusterState",
+    "Rollout",
+    "RolloutCondition",
+    "RolloutCounts",
+    "RolloutFailure",
+    "RolloutNode",
+    "RolloutOperand",
+    "RolloutPolicy",
+    "RolloutPool",
+    "RolloutUpgrade",
     "StateContainer",
     "StateGpu",
     "StateGpuHealth",
@@ -31,6 +56,8 @@ __all__ = [
     "StateReplica",
     "StateShare",
     "StateWaiting",
+    "rollout",
+    "rollout_node",
     "state_grant",
     "state_node",
 ]

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from purser.core.names import MIG_CONFIG_LABEL
 from purser.core.wording import some
 from purser.kube.reasons import FailureReason
 from purser.operator.gates import can_gpus_mig, removal_blocker, unknown_workload
 from purser.operator.mig import failure_of
 from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
-from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL, WORKLOAD_LABEL
+from purser.operator.names import MIG_CAPABLE_LABEL, WORKLOAD_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.spec import FailingNode
 from purser.operator.reasons import OperatorReason

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.names import CORDONED_BY_ANNOTATION, NODE_FACTS_ANNOTATION, POOL_LABEL
 from purser.core.wording import natural, some
 from purser.operator.deciding.status import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.gates import NO_POLICY, driver_removals, is_marked, removal_patch
@@ -26,13 +26,7 @@ from purser.operator.model import (
     WriteStatus,
     merged,
 )
-from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
-    FINALIZER,
-    MIG_STEP_ANNOTATION,
-    OPERAND_LABEL,
-    POOL_LABEL,
-)
+from purser.operator.names import FINALIZER, MIG_STEP_ANNOTATION, OPERAND_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicyStatus
 from purser.operator.policy.decoding import (

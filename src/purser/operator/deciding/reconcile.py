@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from purser.core.names import POOL_LABEL
 from purser.core.wording import some
 from purser.operator.deciding.isolation import decided
 from purser.operator.deciding.policies import (
@@ -65,7 +66,7 @@ from purser.operator.model import (
     merged,
     patched,
 )
-from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
+from purser.operator.names import OPENED_BOOT_ANNOTATION, RESUME_UPGRADE_ANNOTATION
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.decoding import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
 from purser.operator.reasons import OperatorReason

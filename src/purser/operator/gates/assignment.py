@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
+from purser.core.names import POOL_LABEL
 from purser.core.wording import natural
 from purser.operator.gates.facts import (
     facts_of,
@@ -29,7 +30,7 @@ from purser.operator.model import (
     Runtime,
     Snapshot,
 )
-from purser.operator.names import GPU_PRODUCT_LABEL, POOL_LABEL
+from purser.operator.names import GPU_PRODUCT_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec

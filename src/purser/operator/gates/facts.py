@@ -7,15 +7,13 @@ from typing import get_args
 
 from purser.core.device.pci import can_mig, model_can_mig, product_of_device
 from purser.core.kubernetes.times import parsed
-from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.names import DEPLOY_PREFIX, GPU_PRESENT_LABEL, NODE_FACTS_ANNOTATION
 from purser.core.node.facts import NodeFacts, decode_facts
 from purser.operator.maintenance import gpu_pods
 from purser.operator.model import Distribution, NodeView, NodeWorkload, Presence, Runtime, RuntimeKind, Snapshot
 from purser.operator.names import (
     DEPLOY_OPERANDS_LABEL,
-    DEPLOY_PREFIX,
     GPU_MISSING_SINCE_ANNOTATION,
-    GPU_PRESENT_LABEL,
     GPU_PRODUCT_LABEL,
     MIG_CAPABLE_LABEL,
     NFD_KERNEL_LABEL,

@@ -9,7 +9,7 @@ once no pod uses it, GPUs that are gone, the policy, or people.
 from collections.abc import Collection, Iterable, Mapping
 
 from purser.core.kubernetes.times import parsed, spelled
-from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.names import GPU_PRESENT_LABEL, NODE_FACTS_ANNOTATION, POOL_LABEL
 from purser.operator.gates.facts import contradicts_nfd, user_override
 from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS_WITHOUT_POD, gate_of, is_rebooted, opened_boot
 from purser.operator.maintenance import is_cordoned_by_purser, is_in_future
@@ -25,7 +25,6 @@ from purser.operator.names import (
     DEPLOY,
     DRIVER_MANAGER_LABELS,
     GPU_MISSING_SINCE_ANNOTATION,
-    GPU_PRESENT_LABEL,
     GROUP,
     LET_IN_ANNOTATION,
     OPENED_BOOT_ANNOTATION,
@@ -33,7 +32,6 @@ from purser.operator.names import (
     OWNED_NODE_LABELS,
     PAUSED_FOR_MIG,
     PAUSED_FOR_UPGRADE,
-    POOL_LABEL,
     PREINSTALLED,
     RUNTIME_LABEL,
 )

@@ -1,6 +1,7 @@
 """Discovery: Purser's own, which says what a node is where node-feature-discovery is absent, and NVIDIA's GPU feature
 discovery, which labels nodes with what their GPUs are."""
 
+from purser.core.names import GPU_PRESENT_LABEL
 from purser.operator.manifests.mounts import configured, until_driver
 from purser.operator.manifests.parts import (
     GPU_DISCOVERY,
@@ -18,7 +19,7 @@ from purser.operator.manifests.parts import (
     runtime_class,
 )
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
-from purser.operator.names import GPU_PRESENT_LABEL, NFD_GPU_LABELS, NFD_KERNEL_LABEL
+from purser.operator.names import NFD_GPU_LABELS, NFD_KERNEL_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Resources, reference, split
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from purser.core.names import POOL_LABEL
 from purser.operator.manifests import driver_files as files
 from purser.operator.manifests.driver_files import profile_of, profiled
 from purser.operator.manifests.mounts import DRIVER_READY, VALIDATIONS_DIR, host_root
@@ -27,7 +28,7 @@ from purser.operator.manifests.parts import (
     host_path,
 )
 from purser.operator.model import Pool, Rendered, RenderInputs
-from purser.operator.names import DRIVER_CONFIG_LABEL, POOL_LABEL
+from purser.operator.names import DRIVER_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverProfile, DriverSpec, Probe
 from purser.operator.policy.fields import DEFAULTS, Image, Sidecar, is_whole, reference

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from purser.core.names import MIG_WANTED_ANNOTATION
+from purser.core.names import MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest
 from purser.core.wording import natural
@@ -52,7 +52,6 @@ from purser.operator.mig.states import (
     wanted_profile,
 )
 from purser.operator.model import DeletePod, NodeProgress, PlannedChanges
-from purser.operator.names import MIG_STATE_LABEL
 from purser.operator.order import Operand
 
 

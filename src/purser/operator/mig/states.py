@@ -6,17 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.names import MIG_CONFIG_LABEL, MIG_RESULT_ANNOTATION, MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import NodeMessage, encode
 from purser.core.node.mig_messages import MigResult, decode_request, decode_result
 from purser.operator.maintenance import Cordoner, NodeStep, NodeTexts, NodeWork, event, lift, patch, to
 from purser.operator.model import NodeProgress, NodeView, PatchNode
-from purser.operator.names import (
-    MIG_CONFIG_LABEL,
-    MIG_STATE_LABEL,
-    MIG_STEP_ANNOTATION,
-    PAUSED_FOR_MIG,
-)
+from purser.operator.names import MIG_STEP_ANNOTATION, PAUSED_FOR_MIG
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.sections import MigManagerSpec
 from purser.operator.reasons import OperatorReason

@@ -13,7 +13,8 @@ from msgspec import inspect
 
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubernetes.selectors import SelectorError, parse
-from purser.operator.names import FINALIZER, KIND, MIG_STATE_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE_LABEL
+from purser.core.names import MIG_STATE_LABEL, POOL_LABEL, UPGRADE_STATE_LABEL
+from purser.operator.names import FINALIZER, KIND, RUNTIME_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec, UpgradePolicy
 from purser.operator.policy.fields import EnvVar

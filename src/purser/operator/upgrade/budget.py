@@ -12,15 +12,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from purser.core.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
 from purser.core.wording import NaturalKey, counted, natural, some
 from purser.operator.maintenance import is_over
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, PlannedChanges, patched
-from purser.operator.names import (
-    MIG_STEP_ANNOTATION,
-    UPGRADE_FAILURE_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-    UPGRADE_TARGET_ANNOTATION,
-)
+from purser.operator.names import MIG_STEP_ANNOTATION, UPGRADE_TARGET_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.upgrade.states import (
     State,

@@ -6,6 +6,7 @@ Not here: which nodes begin (`budget`), and how a driver is replaced (`replacing
 
 from collections.abc import Callable
 
+from purser.core.names import UPGRADE_STATE_LABEL
 from purser.core.wording import counted
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
@@ -30,7 +31,6 @@ from purser.operator.names import (
     UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_INITIAL_CORDON_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
-    UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
 )
 from purser.operator.order import Operand

@@ -11,10 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from purser.core.names import POOL_LABEL
 from purser.core.wording import counted, natural
 from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
-from purser.operator.names import POOL_LABEL
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.budget import could_begin, delays_others, fleet_target, order, turn
 from purser.operator.upgrade.fleet import advance

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from purser.core.names import POOL_LABEL
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
     DisruptionLedger,
@@ -18,7 +19,6 @@ from purser.operator.maintenance import (
 )
 from purser.operator.model import DeletePod, NodeProgress, PatchNode
 from purser.operator.names import (
-    POOL_LABEL,
     UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
     UPGRADE_RESTART_ONLY_ANNOTATION,
     UPGRADE_STEP_START_ANNOTATION,

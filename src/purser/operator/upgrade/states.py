@@ -3,17 +3,16 @@
 import math
 from enum import StrEnum
 
+from purser.core.names import POOL_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.maintenance import Cordoner, NodeWork, is_cordoned_by, is_in_future
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, OperandPod
 from purser.operator.names import (
     DEPLOY,
     PAUSED_FOR_UPGRADE,
-    POOL_LABEL,
     UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
     UPGRADE_RESTART_ONLY_ANNOTATION,
     UPGRADE_SKIP_LABEL,
-    UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
 )

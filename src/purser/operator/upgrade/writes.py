@@ -2,16 +2,15 @@
 
 from functools import partial
 
+from purser.core.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
 from purser.operator.maintenance import Cordoner, NodeStep, NodeTexts, claim, event, is_cordoned_by, lift, patch, to
 from purser.operator.model import NodeProgress, NodeView, PatchNode
 from purser.operator.names import (
     UPGRADE_AWAY_SINCE_ANNOTATION,
-    UPGRADE_FAILURE_ANNOTATION,
     UPGRADE_INITIAL_CORDON_ANNOTATION,
     UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
     UPGRADE_RESTART_ONLY_ANNOTATION,
-    UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
     UPGRADE_VALIDATION_START_ANNOTATION,

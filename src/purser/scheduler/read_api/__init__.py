@@ -1,8 +1,9 @@
-"""The read API: the scheduler's state, whole or of one namespace, as JSON over HTTPS, for those whom the API server
-vouches for.
+"""The read API: the scheduler's state, whole or of one namespace, and the operator's rollout, as JSON over HTTPS, for
+those whom the API server vouches for.
 
 - ``access``: whose a token is and what its user may read, asked of the API server and remembered for seconds.
 - ``page``: the documents, made in small steps beside kube-scheduler's questions, at most once a second.
+- ``rollout_page``: the document on what the operator rolls out.
 - ``serving``: paths, answers, and how much clients can make of a server.
 
 Not here: the types of the document (`purser.core.state`), and who reads it (`purser.top`).
@@ -10,6 +11,7 @@ Not here: the types of the document (`purser.core.state`), and who reads it (`pu
 
 from purser.scheduler.read_api.access import AccessControl
 from purser.scheduler.read_api.page import StatePage
+from purser.scheduler.read_api.rollout_page import RolloutPage
 from purser.scheduler.read_api.serving import READ_API_LIMITS, read_api_app
 
-__all__ = ["READ_API_LIMITS", "AccessControl", "StatePage", "read_api_app"]
+__all__ = ["READ_API_LIMITS", "AccessControl", "RolloutPage", "StatePage", "read_api_app"]

@@ -7,7 +7,7 @@ process is one chunk, and the document that all share.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -17,14 +17,17 @@ from aiohttp.typedefs import Handler
 from purser.connections import Limits
 from purser.core.kubernetes.naming import is_label
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api.access import STATE_PATH, AccessControl
+from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
 from purser.scheduler.read_api.page import EncodedState, Scope, StatePage
+from purser.scheduler.read_api.rollout_page import RolloutPage
 
 log = structlog.get_logger("purser.scheduler")
 
 READ_API_LIMITS = Limits(connections=64, request_s=10.0, idle_s=30.0)
 
 NAMESPACE_STATE_PATH = "/v1/namespaces/{namespace}/state"
+ROLLOUT_PATH = "/v1/rollout"
+"""For those who may read the whole state."""
 
 MAX_ANSWERS = 8
 """Documents that are sent at once."""
@@ -61,7 +64,9 @@ class SentAnswers:
                 del self._by_user[user]
 
 
-def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetrics) -> web.Application:
+def read_api_app(
+    access: AccessControl, page: StatePage, rollouts: RolloutPage, metrics: SchedulerMetrics
+) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = SentAnswers()
 
@@ -70,14 +75,23 @@ def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetri
         if namespace is not None and not is_label(namespace):
             raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
         verdict = await access.verdict(request.headers.get("Authorization", ""), namespace)
+        scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
+        return await answered(request, verdict, lambda: page.current(scope))
+
+    async def rollout(request: web.Request) -> web.StreamResponse:
+        verdict = await access.verdict(request.headers.get("Authorization", ""))
+        return await answered(request, verdict, rollouts.current)
+
+    async def answered(
+        request: web.Request, verdict: AccessVerdict, current: Callable[[], Awaitable[EncodedState]]
+    ) -> web.StreamResponse:
         if verdict.status != 200:
             return _refusal(verdict.status, verdict.message)
-        scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
         async with answers.one(verdict.user):
             try:
-                document = await page.current(scope)
+                document = await current()
             except Exception:
-                log.exception("Failed to build the state document")
+                log.exception("Failed to build a document", path=request.path)
                 return web.Response(status=500, text="internal error in Purser: see the log of Purser's scheduler\n")
             if request.headers.get("If-None-Match") == document.tag:
                 return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
@@ -96,6 +110,7 @@ def read_api_app(access: AccessControl, page: StatePage, metrics: SchedulerMetri
     app = web.Application(middlewares=[counted])
     app.router.add_get(STATE_PATH, state, allow_head=False)
     app.router.add_get(NAMESPACE_STATE_PATH, state, allow_head=False)
+    app.router.add_get(ROLLOUT_PATH, rollout, allow_head=False)
     return app
 
 

@@ -1,4 +1,5 @@
-/** Keeps every page but the fleet's up to date: fetches it again when the server says that something changed. */
+/** Keeps every page but the fleet's up to date: fetches it again when the server says that something changed, and those
+ * that ask for it every few seconds as well. */
 
 import { morphChildren } from "/static/morph.js";
 import { showProblem } from "/static/notice.js";
@@ -79,6 +80,11 @@ async function refresh() {
 }
 
 function start() {
+  // For what the stream does not report, for example what the operator does.
+  const everyMs = Number(main.dataset.refreshMs ?? 0);
+  if (everyMs > 0) {
+    setInterval(() => soon(), everyMs);
+  }
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && stale) {
       soon();

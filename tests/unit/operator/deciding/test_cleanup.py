@@ -3,9 +3,9 @@
 import pytest
 from tests.unit.operator.world import World, made_once
 
-from purser.core.names import MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
+from purser.core.names import CORDONED_BY_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.operator.deciding.policies import cleanup, is_clean
-from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_STEP_ANNOTATION
+from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 
 

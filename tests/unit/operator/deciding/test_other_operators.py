@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from tests.unit.operator.world import NAMESPACE, World, same_order
 
+from purser.core.names import GPU_PRESENT_LABEL
 from purser.operator.deciding import is_clean, reconcile
 from purser.operator.model import Action, Apply, Delete, Gauge, ObjectKey, Reconciliation, WriteStatus
-from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION
+from purser.operator.names import OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.decoding import namespace_of_operator
 

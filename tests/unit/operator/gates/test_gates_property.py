@@ -22,15 +22,10 @@ from tests.unit.operator.gates.entry_causes import (
 )
 from tests.unit.operator.world import Died, World
 
+from purser.core.names import GPU_PRESENT_LABEL, POOL_LABEL
 from purser.operator.gates.facts import user_override
 from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
-from purser.operator.names import (
-    DEPLOY_OPERANDS_LABEL,
-    GPU_PRESENT_LABEL,
-    OPENED_BOOT_ANNOTATION,
-    POOL_LABEL,
-    WORKLOAD_LABEL,
-)
+from purser.operator.names import DEPLOY_OPERANDS_LABEL, OPENED_BOOT_ANNOTATION, WORKLOAD_LABEL
 from purser.operator.order import Operand, dependents, prerequisites
 from purser.operator.policy.decoding import choose
 

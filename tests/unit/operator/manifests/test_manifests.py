@@ -12,6 +12,7 @@ import pytest
 from tests.tiers import some
 from tests.unit.operator.sections import SECTIONS, all_operands
 
+from purser.core.names import POOL_LABEL
 from purser.lab.apiserver.defaults import BY_STORAGE
 from purser.operator.manifests.objects import MONITORS, OWNED, difference, removal
 from purser.operator.manifests.parts import hashed
@@ -22,7 +23,6 @@ from purser.operator.names import (
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
     OPERAND_LABEL,
-    POOL_LABEL,
     RUNTIME_LABEL,
     TEMPLATE_LABEL,
 )

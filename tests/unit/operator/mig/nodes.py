@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from tests.unit.operator.upgrade.fleets import workload
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.names import MIG_CONFIG_LABEL, MIG_RESULT_ANNOTATION, MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigResult, decode_request, decode_result
 from purser.operator.mig import GPU_CLIENTS, MigFleet, advance, is_under_way, pause_of
@@ -24,7 +24,6 @@ from purser.operator.model import (
     RuntimeKind,
     patched,
 )
-from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec, PluginConfig

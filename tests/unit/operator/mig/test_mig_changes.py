@@ -4,11 +4,17 @@ import msgspec
 import pytest
 from tests.unit.operator.mig.nodes import Node
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.names import (
+    CORDONED_BY_ANNOTATION,
+    MIG_CONFIG_LABEL,
+    MIG_RESULT_ANNOTATION,
+    MIG_STATE_LABEL,
+    MIG_WANTED_ANNOTATION,
+)
 from purser.operator.mig import advance, failure_of, needs_workloads, pause_of
 from purser.operator.mig.states import change_of
 from purser.operator.model import Budget
-from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
+from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.sections import MigManagerSpec, PluginConfig
 

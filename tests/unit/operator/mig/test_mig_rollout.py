@@ -4,8 +4,8 @@ not outlive a driver, are recreated, and only then is the node valid."""
 import pytest
 from tests.unit.operator.world import World, settled_world
 
+from purser.core.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from purser.operator.model import Action, DeletePod, PatchNode
-from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from purser.operator.order import Operand
 
 NODES = tuple("abcdefgh")

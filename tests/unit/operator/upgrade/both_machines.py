@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 from tests.unit.operator.upgrade.fleets import ENABLED, Cluster, advanced, pod_of
 
-from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.names import MIG_CONFIG_LABEL, MIG_RESULT_ANNOTATION, MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.operator.maintenance import gpu_pods
@@ -14,7 +14,7 @@ from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import pause_of as mig_pause
 from purser.operator.model import NodeProgress, OperandPod, PatchNode, PlannedChanges, merged, patched
-from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
+from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
 from purser.operator.maintenance import clear_stale_cordon_mark, gpu_pods
 from purser.operator.model import (
     Budget,
@@ -24,13 +25,7 @@ from purser.operator.model import (
     merged,
     patched,
 )
-from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
-    POOL_LABEL,
-    UPGRADE_AWAY_SINCE_ANNOTATION,
-    UPGRADE_FAILURE_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-)
+from purser.operator.names import UPGRADE_AWAY_SINCE_ANNOTATION
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.spec import UpgradeStatus

@@ -3,8 +3,13 @@
 import pytest
 from tests.unit.operator.world import World, made_once
 
-from purser.core.names import MIG_WANTED_ANNOTATION
-from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_CONFIG_LABEL, MIG_STATE_LABEL, UPGRADE_STATE_LABEL
+from purser.core.names import (
+    CORDONED_BY_ANNOTATION,
+    MIG_CONFIG_LABEL,
+    MIG_STATE_LABEL,
+    MIG_WANTED_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
 from purser.operator.order import Operand
 
 

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, names, pod_of, workload
 
+from purser.core.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION
 from purser.operator.model import Budget, OperandOnNode
-from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_SKIP_LABEL
+from purser.operator.names import UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Canary, Drain, PodDeletion, UpgradePolicy, WaitForCompletion
 from purser.operator.upgrade import State

@@ -11,9 +11,9 @@ from tests.tiers import IS_LONG, examples
 from tests.unit.operator.upgrade.both_machines import BothMachines, mig_is_settled
 from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, workload
 
+from purser.core.names import CORDONED_BY_ANNOTATION, MIG_STATE_LABEL
 from purser.operator.mig import is_under_way
 from purser.operator.model import Budget
-from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_STATE_LABEL
 from purser.operator.policy.driver import Canary, Drain, UpgradePolicy
 from purser.operator.upgrade import State, is_due
 from purser.operator.upgrade import is_under_way as is_upgrading

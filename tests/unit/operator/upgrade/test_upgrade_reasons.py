@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, pod_of, workload
 
-from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
+from purser.core.names import UPGRADE_FAILURE_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, UpgradePolicy
 from purser.operator.upgrade import State, failure_of

@@ -3,7 +3,8 @@
 import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, names, workload
 
-from purser.operator.names import POOL_LABEL, UPGRADE_REQUESTED_ANNOTATION, UPGRADE_RESTART_ONLY_ANNOTATION
+from purser.core.names import POOL_LABEL
+from purser.operator.names import UPGRADE_REQUESTED_ANNOTATION, UPGRADE_RESTART_ONLY_ANNOTATION
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy, WaitForCompletion
 from purser.operator.upgrade import State, needs_workloads, pause_of

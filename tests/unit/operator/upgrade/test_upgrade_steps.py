@@ -4,14 +4,9 @@ import msgspec
 import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, pod_of, workload
 
+from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.model import NodeView, PatchNode
-from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
-    POOL_LABEL,
-    UPGRADE_REQUESTED_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-    UPGRADE_STEP_START_ANNOTATION,
-)
+from purser.operator.names import UPGRADE_REQUESTED_ANNOTATION, UPGRADE_STEP_START_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
 from purser.operator.upgrade import State, is_under_way, needs_workloads, pause_of

@@ -1,0 +1,126 @@
+"""The operator's page: what goes on, who waits for what, and what stands in the way."""
+
+import pytest
+from tests.unit.top.states import cluster, grant, node
+
+from purser.core.state import rollout, rollout_node
+from purser.kube import KubeError
+from purser.web.pages import NODES_PER_PAGE
+from purser.web.rollouts import operand_names, rollout_rows
+
+from .pages import Source, served
+from .test_pages import text_of
+
+STATUS = {
+    "state": "notReady",
+    "conditions": [
+        {"type": "Progressing", "status": "True", "reason": "Upgrading", "message": "driver upgrades in progress: 1"},
+        {"type": "Degraded", "status": "True", "reason": "DriverUpgradeHalted", "message": "<b>halted</b>"},
+    ],
+    "nodes": {"total": 4, "ready": 1, "progressing": 2, "failing": 1},
+    "operands": [
+        {"name": "driver", "state": "failing", "desired": 4, "ready": 3, "message": "node n10: crashed"},
+        {"name": "dcgm", "state": "disabled"},
+        {"name": "mig-manager", "state": "progressing", "desired": 4, "ready": 2},
+    ],
+    "failingNodes": [{"name": "n10", "operand": "driver", "reason": "Crash", "message": "exit status 1"}],
+    "pools": [{"name": "ubuntu-580", "os": "ubuntu 22.04", "kernel": "5.15", "driver": "580.95.05", "nodes": 4}],
+    "upgrade": {
+        "pending": 2,
+        "inProgress": 1,
+        "failed": 1,
+        "progress": "1/4",
+        "halted": True,
+        "haltReason": "1 node failed",
+        "target": "p.1,p.2; rm -rf",
+        "message": "node n2: 1 pod is protected",
+    },
+}
+DEPLOY = "nvidia.com/gpu.deploy."
+
+
+def _node(name, annotations=None, **labels):
+    gates = {DEPLOY + "driver": "true", DEPLOY + "mig-manager": "true"}
+    return rollout_node(name, gates | labels, annotations or {}, cordoned=bool(annotations))
+
+
+def example():
+    return rollout(
+        {"old": {"state": "ignored", "conditions": [{"type": "Ready", "message": "gpus is older"}]}, "gpus": STATUS},
+        [
+            _node("n1"),
+            _node("n10"),
+            _node(
+                "n2",
+                {"purser.dev/cordoned-by": "driver-upgrade"},
+                **{
+                    "nvidia.com/gpu-driver-upgrade-state": "drain-required",
+                    DEPLOY + "mig-manager": "paused-for-driver-upgrade",
+                },
+            ),
+            _node("n3", **{"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}),
+        ],
+    )
+
+
+async def test_the_page_shows_upgrade_operands_pools_and_nodes():
+    source = Source()
+    source.rolled_out = example()
+    async with served(source) as (client, _):
+        text = await text_of(client, "/operator")
+    shows = [
+        "Halted</span>: 1 node failed",
+        "1/4",
+        "2 pending, 1 in progress, 0 done, 1 failed, 0 skipped",
+        "node n2: 1 pod is protected",
+        "kubectl annotate --overwrite pcp gpus &#39;purser.dev/resume-upgrade=p.1,p.2; rm -rf&#39;",
+        "3 of 4",
+        "node n10: crashed",
+        "ubuntu-580",
+        "Ignored: gpus is older",
+        "Failed</span>: driver: exit status 1",
+        "Cordoned for the driver upgrade",
+        "drain-required",
+        "paused: driver upgrade",
+        "all-1g.10gb: pending",
+        "&lt;b&gt;halted",
+        'data-refresh-ms="5000"',
+    ]
+    assert [each for each in shows if each not in text] == []
+    assert "<b>halted" not in text
+
+
+def test_nodes_that_need_a_look_come_first_and_pods_are_counted():
+    state = cluster((node("n1"),), (grant("a", "n2"), grant("b", "n2")), ())
+    rows = rollout_rows(example(), state)
+    assert [(row.node.name, row.has_failed, row.is_changing, row.pods) for row in rows] == [
+        ("n10", True, False, 0),
+        ("n2", False, True, 2),
+        ("n3", False, True, 0),
+        ("n1", False, False, 0),
+    ]
+    assert operand_names(example()) == ["driver", "mig-manager"]
+
+
+def test_without_a_policy_operands_are_those_that_nodes_have_labels_of():
+    found = rollout({}, [_node("n", **{DEPLOY + "dcgm": "odd"})])
+    assert operand_names(found) == ["dcgm", "driver", "mig-manager"]
+    assert rollout_rows(found, cluster((), (), ()))[0].gates[0].words == "odd"
+
+
+async def test_many_nodes_are_on_several_pages():
+    source = Source()
+    source.rolled_out = rollout({}, [_node(f"n{number}") for number in range(NODES_PER_PAGE + 1)])
+    async with served(source) as (client, _):
+        assert 'rel="next" href="/operator?page=2"' in await text_of(client, "/operator")
+        last = await text_of(client, "/operator?page=99999")
+        assert f">n{NODES_PER_PAGE}</a>" in last and 'rel="next"' not in last
+
+
+@pytest.mark.parametrize("why", ["https://s/v1/rollout answered 404: not found", "cannot be reached"])
+async def test_a_rollout_that_cannot_be_read_is_said_on_the_page(why):
+    source = Source()
+    source.rolled_out = KubeError(why)
+    async with served(source) as (client, _):
+        text = await text_of(client, "/operator")
+    assert why in text and "no ClusterPolicy" not in text
