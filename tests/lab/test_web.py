@@ -9,10 +9,15 @@ import axe_playwright_python
 import pytest
 import yaml
 
-from purser.kube.resources import MUTATING_WEBHOOKS, PODS
+from purser.kube import NotFoundError
+from purser.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.policy import CLUSTER_POLICIES, crd
 from tests import waiting
+from tests.unit.operator.embedded import eventually
+from tests.unit.web.test_operator_page import STATUS as HALTED_STATUS
 
 from .browsers import browsing, needs_chromium, web_process
 
@@ -143,10 +148,28 @@ async def test_everybody_can_read_the_pages(quiet_logs):
             await lab.client.create(PODS, share(name, 4000))
         await lab.client.create(PODS, share("large", 20_000))
         lab.lose_gpu("t4-4-1", 3)
+        await an_upgrade_halts(lab.client)
         for width, scheme in ((360, "dark"), (1920, "light")):
             look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
             async with browsing(server.url, **look) as tab:
                 assert await axe_problems(tab, lab.nodes["t4-4-1"].driver.uuids[3]) == {}, look
+
+
+async def an_upgrade_halts(client):
+    """As an operator leaves it, which this lab has not."""
+    await client.create(DEFINITIONS, crd.definition())
+    await eventually(lambda: _creates(client, CLUSTER_POLICIES, {"metadata": {"name": "gpus"}, "spec": {}}))
+    await client.patch_merge(CLUSTER_POLICIES.raw(), "gpus", {"status": HALTED_STATUS}, subresource="status")
+    labels = {"nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu-driver-upgrade-state": "upgrade-failed"}
+    await client.patch_merge(NODES.raw(), "t4-4-0", {"metadata": {"labels": labels}})
+
+
+async def _creates(client, resource, manifest):
+    try:
+        await client.create(resource, manifest)
+    except NotFoundError:  # not served yet
+        return False
+    return True
 
 
 async def axe_problems(tab, sick):
@@ -157,7 +180,7 @@ async def axe_problems(tab, sick):
     await tab.shows("main", "CardInsufficientMemory")
     of_one = ("nodes/t4-4-1", f"gpus/{sick}", "pods/default/large", "pods/default/one", "pods/default/nobody")
     found = {}
-    for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", *of_one):
+    for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
         await tab.open(path)
         await tab.shows("h1", re.compile("."))

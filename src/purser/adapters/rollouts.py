@@ -14,7 +14,8 @@ CLUSTER_POLICIES = untyped("purser.dev", "v1alpha1", "clusterpolicies", "Cluster
 
 
 async def read_policies(client: Client) -> tuple[dict[str, object], list[str]]:
-    """The status of each ClusterPolicy by name, and why any is missing. A cluster that does not define them has none."""
+    """The status of each ClusterPolicy by name, and why any is missing. There is none where the cluster does not define
+    them."""
     try:
         listing = await client.list(CLUSTER_POLICIES)
     except NotFoundError:

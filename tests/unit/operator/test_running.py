@@ -10,8 +10,10 @@ from aiohttp import web
 from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import NAMESPACE, create_node, eventually, node
 from tests.unit.operator.embedded_cluster import OFF, POLICY, rounds, stack
+from tests.unit.top.states import cluster
 from yarl import URL
 
+from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL
 from purser.kube import NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
@@ -19,6 +21,7 @@ from purser.operator.manifests.objects import OWNED
 from purser.operator.names import FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import Rounds
+from purser.web.rollouts import operand_names, rollout_rows
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 PATHS = ("readyz", "healthz", "metrics")
@@ -49,6 +52,15 @@ async def settled(tmp_path_factory):
             found.written_when_ready = found.cluster.writes[count:]
             found.told_when_ready = {path: await told(port, path) for path in PATHS}
         yield found
+
+
+async def test_others_read_what_is_rolled_out(settled):
+    statuses, problems = await read_policies(settled.client)
+    found = make_rollout(statuses, (await settled.client.list(NODES)).items, problems)
+    (policy,), (row,) = found.policies, rollout_rows(found, cluster())
+    assert (policy.name, policy.state, policy.nodes.ready, found.problems) == ("policy", "ready", 1, ())
+    assert not row.is_changing and not row.has_failed
+    assert {"driver", "device-plugin"} <= {*operand_names(found)} and len(row.gates) == len(operand_names(found))
 
 
 async def daemon_set(stack, operand):

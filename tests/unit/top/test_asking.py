@@ -170,7 +170,10 @@ def test_an_address_that_cannot_be_one_is_an_error_in_a_line():
 
 
 async def test_the_rollout_is_read_and_what_is_wrong_with_it_is_said(tmp_path):
-    answers = [web.json_response(msgspec.to_builtins(rollout({"gpus": {"state": "ready"}}, ()))), web.Response(text="?")]
+    answers = [
+        web.json_response(msgspec.to_builtins(rollout({"gpus": {"state": "ready"}}, ()))),
+        web.Response(text="?"),
+    ]
 
     async def handle(request):
         assert request.path == "/v1/rollout"

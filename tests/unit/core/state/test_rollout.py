@@ -55,7 +55,9 @@ def _leaves(value):
 
 
 def test_the_active_policy_comes_first():
-    names = [each.name for each in rollout({"a": {"state": "ignored"}, "b10": {}, "b9": {"state": "ready"}}, ()).policies]
+    names = [
+        each.name for each in rollout({"a": {"state": "ignored"}, "b10": {}, "b9": {"state": "ready"}}, ()).policies
+    ]
     assert names == ["b9", "b10", "a"]
 
 
@@ -69,9 +71,11 @@ def test_a_status_that_cannot_be_read_costs_itself_alone(status):
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["nodes", "operands", "upgrade", "inProgress", "conditions", "x"]), inner, max_size=4
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["nodes", "operands", "upgrade", "inProgress", "conditions", "x"]), inner, max_size=4
+        )
     ),
     max_leaves=12,
 )
