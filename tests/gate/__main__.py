@@ -20,6 +20,10 @@ RESULTS = REPOSITORY / ".gate"
 """Ignored by git: reports of the last run of each lane, their seconds, and the last commit that passed."""
 
 
+_FAST_OPTIONS = ("-m", "not gate", "-r", "fE")
+"""A newcomer sees what failed. What was skipped is a number in the table."""
+
+
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.clone:
@@ -27,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     every = FAST if options.fast else GATE
     lanes = [lane for lane in every if not options.lanes or lane.name in options.lanes]
     reports = options.reports or RESULTS
-    tier, left_out = ("fast", ["-m", "not gate"]) if options.fast else ("gate", [])
-    runner = Runner(REPOSITORY, reports / tier, {"PURSER_TIER": tier}, [*left_out, *shlex.split(options.pytest)])
+    tier, own = ("fast", _FAST_OPTIONS) if options.fast else ("gate", ())
+    runner = Runner(REPOSITORY, reports / tier, {"PURSER_TIER": tier}, [*own, *shlex.split(options.pytest)])
     return _run(runner, lanes, side_by_side=options.fast)
 
 

@@ -73,6 +73,7 @@ async def test_every_gpu_has_its_vf_below_its_switch(dgx):
     await eventually(dgx, "what grants say is not published again", lambda: _published(dgx, 7))
 
 
+@pytest.mark.gate
 async def test_shares_pods_without_gpus_and_agents_that_restart(dgx):
     await create(dgx, pod(dgx, "plain", {POOL: "5"}))
     await running(dgx, ["plain"])

@@ -1,8 +1,10 @@
 """`purser lab --demo`, in a process of its own and without kubectl."""
 
+import pytest
 from tests.unit.cli.typed import apart, here
 
 
+@pytest.mark.gate
 async def test_the_demonstration_needs_no_kubectl_and_ends_by_itself(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     code, out, err = await apart("lab", "--demo")

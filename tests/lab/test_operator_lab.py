@@ -39,6 +39,7 @@ async def lab(quiet_logs):
         yield running
 
 
+@pytest.mark.gate
 async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_becomes_ready(lab):
     """Its requirements ask for models of cards, which discovery tells before there is a driver."""
     screen = io.StringIO()

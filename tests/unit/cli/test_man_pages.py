@@ -48,6 +48,7 @@ def test_every_command_has_a_page(pages: Path) -> None:
     assert {path.name for path in pages.iterdir()} == {"-".join(("purser", *each)) + ".1" for each in COMMANDS}
 
 
+@pytest.mark.gate
 def test_groff_prints_every_word_of_every_help_and_warns_of_nothing(pages: Path) -> None:
     command = [tool("groff"), "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=1000n", *map(str, pages.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

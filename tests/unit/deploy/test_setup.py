@@ -102,6 +102,7 @@ def test_the_image_has_what_purser_requires_and_the_extras_that_are_asked_for():
     assert names("image") | names("build") | {"editables"} == names("lab")
 
 
+@pytest.mark.gate
 def test_a_lab_starts_with_nothing_else_than_what_its_set_up_installs():
     lock, project = (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
     wanted = {

@@ -53,6 +53,7 @@ def test_failed_tests_are_named_with_the_last_lines_of_what_they_say(tmp_path):
     assert printed.endswith("1 passed, 2 failed, 0 skipped")
 
 
+@pytest.mark.gate
 def test_a_test_that_passes_alone_is_flaky_and_the_lane_passes(tmp_path):
     result = run(tmp_path, {"a": PASSES_ALONE, "b": "def test_right(): pass"}, second_try=True, options=ONE_WORKER)
     assert (result.passed, failed(result)) == (2, [])
@@ -61,6 +62,7 @@ def test_a_test_that_passes_alone_is_flaky_and_the_lane_passes(tmp_path):
     assert "flaky in lab, it passed alone: test_a::test_passes_alone" in table([result], {})
 
 
+@pytest.mark.gate
 def test_what_fails_twice_is_a_failure(tmp_path):
     tests = {"a": PASSES_ALONE, "b": "def test_wrong(): assert False"}
     result = run(tmp_path, tests, second_try=True)
@@ -69,6 +71,7 @@ def test_what_fails_twice_is_a_failure(tmp_path):
     assert not passes([result])
 
 
+@pytest.mark.gate
 def test_what_failed_in_an_earlier_run_is_not_tried_again(tmp_path):
     run(tmp_path, {"a": "def test_wrong(): assert False"}, second_try=True)
     (tmp_path / "test_a.py").unlink()
@@ -76,6 +79,7 @@ def test_what_failed_in_an_earlier_run_is_not_tried_again(tmp_path):
     assert failed(result) == []
 
 
+@pytest.mark.gate
 def test_every_mark_is_known_without_the_plugins_that_a_second_try_leaves_out():
     """Otherwise the second try of such a test breaks off, and what is flaky fails the lane."""
     command = [sys.executable, "-m", "pytest", *SECOND_TRY, "--markers"]
@@ -104,6 +108,7 @@ def test_a_file_that_cannot_be_imported_is_a_failure(tmp_path):
     assert "what_is_not_there" in "\n".join(table([result], {}))
 
 
+@pytest.mark.gate
 def test_a_worker_that_dies_fails_its_test_alone(tmp_path):
     tests = {"a": "import os\ndef test_dies(): os._exit(3)", "b": "def test_right(): pass"}
     result = run(tmp_path, tests, second_try=True, options=ONE_WORKER)
@@ -112,6 +117,7 @@ def test_a_worker_that_dies_fails_its_test_alone(tmp_path):
     assert not passes([result])
 
 
+@pytest.mark.gate
 def test_a_second_try_that_breaks_off_shows_nothing(tmp_path):
     dies_then = PASSES_ALONE.replace("assert not is_first", "assert not is_first\n        import os; os._exit(1)")
     result = run(tmp_path, {"a": dies_then, "b": "def test_wrong(): assert False"}, second_try=True)
@@ -125,6 +131,7 @@ def test_a_run_without_tests_and_one_that_breaks_off_fail(tmp_path, text):
     assert not passes([result])
 
 
+@pytest.mark.gate
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     result = run(tmp_path, {"a": "import time\ndef test_hangs(): time.sleep(1000)"}, timeout_s=1)
     assert "did not end within 1 s" in "\n".join(table([result], {}))

@@ -124,6 +124,7 @@ async def test_from_a_namespace_that_is_not_there_nothing_is_removed(installed):
     assert (await installed.policy())["metadata"].get("deletionTimestamp") is None
 
 
+@pytest.mark.gate
 async def test_without_an_operator_the_command_cleans_up_itself(installed):
     async with installed.operator():
         await installed.ready()

@@ -59,12 +59,14 @@ async def test_a_serving_plugin_is_checked_but_for_registration_and_process_and_
     assert told["allocate-idempotent"][0] is CheckOutcome.PASSED
 
 
+@pytest.mark.gate
 async def test_with_kubelets_folder_a_serving_plugin_must_register_too(folder):
     async with serving(folder) as socket:
         told = await checked(socket, "register*", "reregister*", "list", folder=folder)
     assert {outcome for outcome, _ in told.values()} == {CheckOutcome.PASSED}, told
 
 
+@pytest.mark.gate
 async def test_a_serving_plugin_that_does_not_register_is_checked_all_the_same(folder):
     async with serving(folder, "--wrong", "deaf") as socket:
         settings = Settings(socket=socket, folder=folder, timeout_s=3)
@@ -75,6 +77,7 @@ async def test_a_serving_plugin_that_does_not_register_is_checked_all_the_same(f
     assert told["list"] is told["allocate"] is CheckOutcome.PASSED
 
 
+@pytest.mark.gate
 async def test_a_serving_plugin_that_dies_cannot_be_started_again_and_the_rest_is_skipped(folder):
     async with serving(folder, "--wrong", "dies") as socket:
         report = await run(Settings(socket=socket, timeout_s=3), select(["allocate-unknown-id", "limits*"]))
