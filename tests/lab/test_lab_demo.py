@@ -1,6 +1,7 @@
 """`purser lab --demo`, in a process of its own and without kubectl."""
 
 import pytest
+
 from tests.unit.cli.typed import apart, here
 
 
