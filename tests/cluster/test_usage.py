@@ -1,11 +1,12 @@
 """GPU-hours out of a real Prometheus, of a history that is known."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from purser.usage import Prometheus, read_usage
+from purser.usage import Prometheus, read_idle, read_over_time, read_usage
 
 from .kubernetes import RealCluster
 from .prometheus import serving_history, whole_blocks_end_s
@@ -46,6 +47,17 @@ def history(end_s: int) -> Iterator[str]:
         own = 'node="n",uuid="T-0",namespace="a",pod="p",container="c"'
         say("purser_container_memory_used_bytes", own, T4 / 4)
         say("purser_device_memory_owner_bytes", 'node="n",uuid="T-0",owner="foreign"', T4 / 8)
+        say("purser_cluster_idle_gpus", f'{at},model="T4",cause="memory"', 0.5)
+        say("purser_cluster_idle_gpus", f'{at},model="T4",cause="usable"', 1)
+        # Two hours ago its kernels stopped.
+        say("purser_device_utilization_ratio", 'node="n",uuid="T-0"', 0.9 if left > 7200 else 0.001)
+        say("purser_device_granted_memory_bytes", 'node="n",uuid="T-0"', T4 / 2)
+        # Never busy, and held by nobody; measured for the last minutes alone.
+        say("purser_device_utilization_ratio", 'node="n",uuid="T-1"', 0)
+        say("purser_device_granted_memory_bytes", 'node="n",uuid="T-1"', 0)
+        if left < 600:
+            say("purser_device_utilization_ratio", 'node="n",uuid="A-0"', 0)
+            say("purser_device_granted_memory_bytes", 'node="n",uuid="A-0"', A100)
         if last_hour:
             say("purser_cluster_granted_memory_bytes", f'{at},namespace="b",model="A100"', A100)
             busy = 'node="n",uuid="A-0",namespace="b",pod="p",container="c"'
@@ -69,6 +81,8 @@ async def test_gpu_hours_are_those_of_the_history_and_add_up(prometheus: tuple[s
     url, end_s = prometheus
     async with Prometheus(url) as server:
         found = await read_usage(server, MINUTES * 60, end_s)
+        curves = await read_over_time(server, MINUTES * 60, end_s - 60)
+        idle = await read_idle(server, end_s - 60)
         of_nothing = await read_usage(server, 3600, end_s, 'cluster="other"')
     hours = {each.namespace: (each.granted, each.used, each.busy) for each in found.namespaces}
     assert found.total == pytest.approx(12, rel=0.03)
@@ -77,4 +91,10 @@ async def test_gpu_hours_are_those_of_the_history_and_add_up(prometheus: tuple[s
     assert hours["b"] == pytest.approx((1, 1, 1), rel=0.03)
     assert found.foreign == pytest.approx(3 / 8, rel=0.03)
     assert found.covered_s == pytest.approx(MINUTES * 60, rel=0.03)
+    assert {round(each, 3) for each in curves.gpus[5:]} == {4}
+    assert {round(each, 3) for each in curves.unusable[5:]} == {0.5}
+    assert {round(each, 3) for each in curves.held["a"][5:]} == {0.5}
+    held, busy = curves.held["b"], curves.busy["b"]
+    assert round(held[-5], 3) == round(busy[-5], 3) == 1 and math.isnan(held[5]) and math.isnan(busy[5])
+    assert {(each.uuid, each.idle_s) for each in idle} == {("T-0", 3600)}
     assert (of_nothing.total, of_nothing.covered_s, of_nothing.namespaces) == (0, 0, ())

@@ -13,7 +13,7 @@ _UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_SINCE_S = 366 * 86400
 
 
-def prometheus_at(url: str, token: str, selector: str) -> "Prometheus":
+def prometheus_at(url: str, token: str, selector: str, *, timeout_s: float = 120.0) -> "Prometheus":
     """The server that the options name; with ``selector`` it will be asked. Exits where they cannot be used."""
     from purser.usage import Prometheus
 
@@ -23,7 +23,7 @@ def prometheus_at(url: str, token: str, selector: str) -> "Prometheus":
         )
     try:
         selector.encode()
-        return Prometheus(url, token=token)
+        return Prometheus(url, token=token, timeout_s=timeout_s)
     except ValueError as error:
         fail(f"invalid --prometheus, --token-file or --selector: {error}", MISUSED)
 

@@ -1,6 +1,7 @@
 """`purser web`: the fleet as web pages, on this machine."""
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from purser.kube import Client
     from purser.top.asking import ReadApi
     from purser.top.source import StateSource
-    from purser.web import Feed
+    from purser.usage import Prometheus
+    from purser.web import Feed, UsageHistory
 
     Serving = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -25,6 +27,9 @@ HELP = """Show the cluster's GPUs, who holds them, and what waits and why, as we
 
 The pages are served on this machine only: open the printed address in a browser. To see them from another machine,
 forward the port, for example with ssh -L. Press Ctrl-C to stop.
+
+With --prometheus, the page on use also shows how GPUs were used over time: which namespaces hold GPUs without using
+them, and which GPUs are idle.
 
 With --scheduler but without --token-file, everyone logs in with a token of their own and sees what it allows. Only then
 can --address be another address than this machine's own. Tokens are sent in clear: put a proxy with TLS in front.
@@ -55,6 +60,15 @@ def web(
     scheduler: SchedulerUrl = None,
     token_file: SchedulerTokenFile = None,
     certificate_authority: SchedulerCa = None,
+    prometheus: Annotated[
+        str | None, typer.Option(help="URL of a Prometheus that scrapes Purser's metrics.", metavar="URL")
+    ] = None,
+    prometheus_token_file: Annotated[
+        Path | None, typer.Option(help="File that holds a bearer token for Prometheus.")
+    ] = None,
+    prometheus_selector: Annotated[
+        str, typer.Option(help='Label matchers that select this cluster in Prometheus, such as cluster="a".')
+    ] = "",
 ) -> None:
     """Serve the pages until stopped."""
     has_logins = scheduler is not None and token_file is None
@@ -64,16 +78,20 @@ def web(
         fail("--namespace requires --scheduler and --token-file", MISUSED)
     if not _is_loopback(address) and not has_logins:
         fail(f"--address {address} requires logins: use --scheduler without --token-file", MISUSED)
+    if prometheus is None and (prometheus_token_file is not None or prometheus_selector):
+        fail("--prometheus-token-file and --prometheus-selector require --prometheus", MISUSED)
     from purser.cli.kernels import choose_kernels
     from purser.cli.serving import LogLevel, configure_logs, serve
 
+    server = None if prometheus is None else _prometheus(prometheus, prometheus_token_file, prometheus_selector)
+    place = _Place(address, port, server, prometheus_selector)
     configure_logs(LogLevel.WARNING)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     if scheduler is not None and has_logins:
-        serve(_serving_logins(scheduler, certificate_authority, address, port))
+        serve(_serving_logins(scheduler, certificate_authority, place))
         return
     api = read_api_of(scheduler, token_file, certificate_authority, namespace)
-    serve(_serving_one(kubeconfig, context, api, address, port))
+    serve(_serving_one(kubeconfig, context, api, place))
 
 
 def _is_loopback(address: str) -> bool:
@@ -85,36 +103,66 @@ def _is_loopback(address: str) -> bool:
         fail(f"invalid value {address!r} for --address: must be an IP address", MISUSED)
 
 
-def _serving_one(
-    kubeconfig: Path | None, context: str | None, api: "ReadApi | None", address: str, port: int
-) -> "Serving":
+@dataclass(frozen=True)
+class _Place:
+    """Where the pages are served, and what they show of the past."""
+
+    address: str
+    port: int
+    prometheus: "Prometheus | None"
+    selector: str
+
+    @asynccontextmanager
+    async def history(self) -> "AsyncIterator[UsageHistory | None]":
+        """The use of GPUs over time; None without a Prometheus."""
+        from purser.kube import SystemClock
+        from purser.web import UsageHistory
+
+        if self.prometheus is None:
+            yield None
+            return
+        async with UsageHistory(self.prometheus, self.selector, SystemClock()) as found:
+            yield found
+
+
+def _prometheus(url: str, token_file: Path | None, selector: str) -> "Prometheus":
+    from purser.cli.prometheus import prometheus_at, token_of
+    from purser.web.history import QUERY_TIMEOUT_S
+
+    return prometheus_at(url, token_of(token_file), selector, timeout_s=QUERY_TIMEOUT_S)
+
+
+def _serving_one(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", place: _Place) -> "Serving":
     async def main(stop: "asyncio.Event") -> None:
         from purser.kube import Client, ClusterConfig, SystemClock
         from purser.top.asking import PolledScheduler, StateReader
 
         if api is not None:
             async with StateReader(api) as reader:
-                await _serve(PolledScheduler(reader, api, SystemClock()), address, port, stop)
+                await _serve(PolledScheduler(reader, api, SystemClock()), place, stop)
             return
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            await _serve(_followed(client), address, port, stop)
+            await _serve(_followed(client), place, stop)
 
     return main
 
 
-async def _serve(source: "StateSource", address: str, port: int, stop: "asyncio.Event") -> None:
+async def _serve(source: "StateSource", place: _Place, stop: "asyncio.Event") -> None:
     from purser.kube import SystemClock
     from purser.kube.racing import until
     from purser.web import Feed, serving_pages
 
     clock = SystemClock()
     feed = Feed(source, clock)
-    async with serving_pages(feed, clock, port, address) as url:
+    async with (
+        place.history() as history,
+        serving_pages(feed, clock, place.port, place.address, history=history) as url,
+    ):
         _print_address(url)
         await until(feed.run(), stop.wait())
 
 
-def _serving_logins(scheduler: str, ca_file: Path | None, address: str, port: int) -> "Serving":
+def _serving_logins(scheduler: str, ca_file: Path | None, place: _Place) -> "Serving":
     from purser.kube import SystemClock
     from purser.top.asking import PolledScheduler, ReadApi, StateReader
     from purser.web import Viewer, serving_logins
@@ -132,7 +180,10 @@ def _serving_logins(scheduler: str, ca_file: Path | None, address: str, port: in
     async def main(stop: "asyncio.Event") -> None:
         async with StateReader(api_of(Viewer("", ""))):  # says at once which option is wrong
             pass
-        async with serving_logins(open_source, clock, address, port) as url:
+        async with (
+            place.history() as history,
+            serving_logins(open_source, clock, place.address, place.port, history=history) as url,
+        ):
             _print_address(url)
             await stop.wait()
 

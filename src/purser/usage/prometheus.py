@@ -1,8 +1,9 @@
-"""A Prometheus' HTTP API, as far as it is asked: one expression at one time."""
+"""A Prometheus' HTTP API, as far as it is asked: one expression at one time, or at regular times."""
 
 import os
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Generic, TypeVar
 
 import aiohttp
 import msgspec
@@ -33,17 +34,33 @@ class PrometheusSample(msgspec.Struct, frozen=True):
     """Unix time and the value, as text."""
 
 
-class _Result(msgspec.Struct, frozen=True):
-    result: list[PrometheusSample] = []
+class PrometheusSeries(msgspec.Struct, frozen=True):
+    """One series of an answer that has several times."""
+
+    metric: Mapping[str, str]
+    values: tuple[tuple[float, str], ...]
+    """Unix times and values, as text."""
 
 
-class _Answer(msgspec.Struct, frozen=True):
+S = TypeVar("S", PrometheusSample, PrometheusSeries)
+
+
+class _Result(msgspec.Struct, Generic[S], frozen=True):
+    result: list[S] = []
+
+
+class _Answer(msgspec.Struct, Generic[S], frozen=True):
     status: str = ""
     error: str = ""
-    data: _Result = _Result()
+    data: _Result[S] = _Result()
 
 
-_answers: JsonReader[_Answer] = JsonReader(_Answer, "the answer", max_bytes=MAX_ANSWER_BYTES)
+_answers: JsonReader[_Answer[PrometheusSample]] = JsonReader(
+    _Answer[PrometheusSample], "the answer", max_bytes=MAX_ANSWER_BYTES
+)
+_range_answers: JsonReader[_Answer[PrometheusSeries]] = JsonReader(
+    _Answer[PrometheusSeries], "the answer", max_bytes=MAX_ANSWER_BYTES
+)
 
 
 class Prometheus:
@@ -52,7 +69,7 @@ class Prometheus:
     def __init__(self, url: str, *, token: str = "", timeout_s: float = 120.0) -> None:
         """``url`` is that of the server, without ``/api/v1``; ``token`` goes along as a bearer token. Raises ValueError
         for what is none."""
-        self._url = URL(url) / "api/v1/query"
+        self._url = URL(url) / "api/v1"
         if not self._url.host:
             raise ValueError("the URL has no host name")
         if not (token.isascii() and token.isprintable()):
@@ -75,27 +92,44 @@ class Prometheus:
     async def ask(self, expression: str, at_s: float) -> list[tuple[Mapping[str, str], float]]:
         """Labels and value of each series at a unix time. Raises `PrometheusError`."""
         form = {"query": expression, "time": f"{at_s:.3f}"}
+        found = await self._results("query", form, _answers)
         try:
-            async with self._session.post(self._url, data=form) as response:
+            return [(each.metric, float(each.value[1])) for each in found]
+        except ValueError as error:
+            raise self._no_number(error) from error
+
+    async def ask_range(
+        self, expression: str, start_s: float, end_s: float, step_s: float
+    ) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+        """Labels of each series, and its unix times and values from ``start_s`` to ``end_s``. Raises
+        `PrometheusError`."""
+        form = {"query": expression, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        found = await self._results("query_range", form, _range_answers)
+        try:
+            return [(each.metric, [(at, float(value)) for at, value in each.values]) for each in found]
+        except ValueError as error:
+            raise self._no_number(error) from error
+
+    async def _results(self, path: str, form: Mapping[str, str], reader: JsonReader[_Answer[S]]) -> list[S]:
+        try:
+            async with self._session.post(self._url / path, data=form) as response:
                 if response.status in (401, 403):
                     raise PrometheusError(
                         f"{self._server} rejected the credentials (status {response.status}): {LOG_IN}"
                     )
-                answer = _answers.read(await _body(response))
+                answer = reader.read(await _body(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise PrometheusError(f"{self._server} {self._failure(error)}") from error
         except UnreadableError as error:
             what = f"responds, but not like Prometheus (status {response.status})"
             raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
         if answer.status != "success":
-            raise PrometheusError(
-                f"{self._server} rejected {expression}: {brief(answer.error or str(response.status))}"
-            )
-        try:
-            return [(each.metric, float(each.value[1])) for each in answer.data.result]
-        except ValueError as error:
-            what = f"returned a value that is not a number ({error})"
-            raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
+            what = f"rejected {form['query']}: {brief(answer.error or str(response.status))}"
+            raise PrometheusError(f"{self._server} {what}")
+        return answer.data.result
+
+    def _no_number(self, error: ValueError) -> PrometheusError:
+        return PrometheusError(f"{self._server} returned a value that is not a number ({error}): {CHECK_URL}")
 
     def _failure(self, error: Exception) -> str:
         """What went wrong between here and the server, and what to do."""

@@ -18,9 +18,9 @@ MIN_STEP_S = 60
 
 _HOUR_S = 3600
 
-_GPUS = "max by (model, state) (purser_cluster_gpus{selector})"
-_GPUS_OF_MODEL = f"sum by (model) ({_GPUS})"
-_GRANTED = (
+GPUS = "max by (model, state) (purser_cluster_gpus{selector})"
+_GPUS_OF_MODEL = f"sum by (model) ({GPUS})"
+GRANTED = (
     "sum by (namespace) (max by (namespace, model, policy) (purser_cluster_granted_memory_bytes{selector})"
     f" * on (model) group_left () {_GPUS_OF_MODEL}"
     " / on (model) group_left () (max by (model) (purser_cluster_memory_bytes{selector}) > 0))"
@@ -32,7 +32,7 @@ _USED = (
     f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"
     f" / on (node, uuid) group_left () {_MEMORY})"
 )
-_BUSY = f"sum by (namespace) ({_EACH} (purser_container_utilization_ratio{{selector}}))"
+BUSY = f"sum by (namespace) ({_EACH} (purser_container_utilization_ratio{{selector}}))"
 _FOREIGN = (
     'sum(max by (node, uuid) (purser_device_memory_owner_bytes{{owner="foreign"{more}}})'
     f" / on (node, uuid) {_MEMORY})"
@@ -86,15 +86,14 @@ async def read_usage(prometheus: Prometheus, window_s: float, end_s: float, sele
     hours = step_s / _HOUR_S
 
     async def over_time(function: str, expression: str) -> dict[str, float]:
-        only, more = (f"{{{selector}}}", f", {selector}") if selector else ("", "")
-        query = f"{function}(({expression.format(selector=only, more=more)})[{round(window_s)}s:{step_s}s])"
+        query = f"{function}(({selected(expression, selector)})[{round(window_s)}s:{step_s}s])"
         return _by_namespace(await prometheus.ask(query, end_s))
 
-    total = await over_time("sum_over_time", f"sum({_GPUS})")
-    steps = await over_time("count_over_time", f"sum({_GPUS})")
-    granted = await over_time("sum_over_time", _GRANTED)
+    total = await over_time("sum_over_time", f"sum({GPUS})")
+    steps = await over_time("count_over_time", f"sum({GPUS})")
+    granted = await over_time("sum_over_time", GRANTED)
     used = await over_time("sum_over_time", _USED)
-    busy = await over_time("sum_over_time", _BUSY)
+    busy = await over_time("sum_over_time", BUSY)
     foreign = await over_time("sum_over_time", _FOREIGN)
     namespaces = (
         NamespaceUsage(name, *(hours * amounts.get(name, 0.0) for amounts in (granted, used, busy)))
@@ -107,6 +106,12 @@ async def read_usage(prometheus: Prometheus, window_s: float, end_s: float, sele
         foreign=hours * sum(foreign.values()),
         namespaces=tuple(sorted(namespaces, key=lambda each: -each.granted)),
     )
+
+
+def selected(expression: str, selector: str) -> str:
+    """One of the expressions above, of one cluster's series."""
+    only, more = (f"{{{selector}}}", f", {selector}") if selector else ("", "")
+    return expression.format(selector=only, more=more)
 
 
 def _by_namespace(answer: list[tuple[Mapping[str, str], float]]) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 - ``fleet``: the state document as tiles, and what has changed between two of them. Pure.
 - ``feed``: follows a `StateSource` and keeps the newest changes for all who watch.
-- ``tables``: what each page shows: rows, amounts, groups. Pure.
+- ``tables``: what each page shows: rows, amounts, groups; ``rollouts``: the same for the operator's page. Pure.
+- ``history``: how GPUs were used, out of a Prometheus; ``past_use`` and ``charts``: what a page shows of that.
 - ``rendering``: pages as HTML, from the templates.
 - ``streaming``: changes as server-sent events.
 - ``pages``: what each address answers; ``serving``: the server with headers, files and streams; ``metrics``.
@@ -14,7 +15,8 @@ Where the state comes from is `purser.top`'s business: the cluster by watches, o
 """
 
 from purser.web.feed import Feed
+from purser.web.history import UsageHistory
 from purser.web.running import serving_logins, serving_pages
 from purser.web.viewers import Viewer
 
-__all__ = ["Feed", "Viewer", "serving_logins", "serving_pages"]
+__all__ = ["Feed", "UsageHistory", "Viewer", "serving_logins", "serving_pages"]

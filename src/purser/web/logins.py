@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 from purser.core.kubernetes.naming import is_label
 from purser.kube import KubeError
 from purser.top.asking import ReadRefusedError, is_token
-from purser.web.access import PUBLIC_PATHS
+from purser.web.access import PUBLIC_PATHS, is_this_machine
 from purser.web.feed import Feed
 from purser.web.pages import FEED, SESSION, Pages, Session
 from purser.web.viewers import NotServedError, Viewer, Viewers
@@ -28,6 +28,10 @@ MAX_TOKEN_CHARACTERS = 3800
 """What browsers keep in a cookie is 4096 characters, its name and attributes included."""
 _MAX_FIELD = 2000
 
+_NOT_OVER_HTTP = (
+    "Browsers keep the token only over HTTPS or on localhost. Open these pages through a proxy with TLS, or forward "
+    "the port."
+)
 MESSAGES = {
     401: "The token is not known, has expired, or is for another audience.",
     403: "The token's user may not read this. If you may list the pods of a namespace, enter the namespace.",
@@ -88,6 +92,8 @@ class LoginAccess:
         token, namespace, then = (form.get(name, "").strip() for name in ("token", "namespace", "next"))
         from_header = _header_token(request)
         sent = token if from_header is None else from_header
+        if from_header is None and _loses_cookies(request):
+            return self._form(request, _NOT_OVER_HTTP, then, namespace, 400)
         if not is_token(sent) or (namespace and not is_label(namespace)):
             message = "Enter a token." if not is_token(sent) else "The namespace must be an RFC 1123 label."
             return self._form(request, message, then, namespace, 400)
@@ -146,6 +152,13 @@ def _header_token(request: web.Request) -> str | None:
     """The bearer token that a proxy sends; None where it sends none, such as one that has asked for a password."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _loses_cookies(request: web.Request) -> bool:
+    """Whether the browser will not send the cookie, which is for HTTPS and for localhost only: without this, a login
+    would lead back to the form without a word."""
+    is_plain = request.headers.get("Origin", "").startswith("http://")
+    return is_plain and not is_this_machine(request.headers.get("Host", ""))
 
 
 def _to_the_form(request: web.Request, refused: int) -> web.Response:

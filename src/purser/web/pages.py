@@ -12,6 +12,8 @@ from aiohttp.typedefs import Handler, Middleware
 from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHealth
 from purser.kube import Clock, KubeError
 from purser.web.feed import Feed
+from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, part_of
+from purser.web.past_use import PastUse, past_use
 from purser.web.rendering import Renderer
 from purser.web.rollouts import operand_names, rollout_rows
 from purser.web.tables import gpu_places, node_rows, use_by_model, use_by_namespace, waiting_groups
@@ -48,8 +50,9 @@ Values = Mapping[str, object]
 class Pages:
     """A handler for each page."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._renderer = clock, Renderer()
+    def __init__(self, clock: Clock, history: UsageHistory | None = None) -> None:
+        """``history``: how GPUs were used, where there is a Prometheus to ask."""
+        self._clock, self._history, self._renderer = clock, history, Renderer()
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -122,7 +125,18 @@ class Pages:
     async def _use(self, request: web.Request) -> web.Response:
         state = await _state(request)
         namespaces = await asyncio.to_thread(use_by_namespace, state)  # most of a second for 80 000 pods
-        return self.page(request, "use.html", {"namespaces": namespaces, "models": use_by_model(state)})
+        values = {"namespaces": namespaces, "models": use_by_model(state), "past": await self._past(request, state)}
+        return self.page(request, "use.html", values)
+
+    async def _past(self, request: web.Request, state: ClusterState) -> PastUse | None:
+        if self._history is None:
+            return None
+        window = request.query.get("since", DEFAULT_WINDOW)
+        window = window if window in WINDOWS_S else DEFAULT_WINDOW
+        history, problem = await self._history.of(window)
+        session = request.get(SESSION)
+        namespace = "" if session is None else session.namespace
+        return past_use(window, history and part_of(history, namespace), problem, state, shows_all=not namespace)
 
     async def _operator(self, request: web.Request) -> web.Response:
         state = await _state(request)

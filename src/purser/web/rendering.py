@@ -61,6 +61,7 @@ class Renderer:
             where=where,
             problem=problem,
             age=lambda since: age(since, now),
+            duration=duration,
             **values,
         )
 
@@ -71,6 +72,14 @@ def navigation(path: str) -> Sequence[NavigationEntry]:
     first = path.strip("/").split("/")[0]
     current = "/" if not first else f"/{first}" if f"/{first}" in _PAGES else below.get(first, "")
     return [NavigationEntry(each, label, each == current) for each, label in _PAGES.items()]
+
+
+def duration(seconds: int) -> str:
+    """``30m``, ``6h`` or ``7d``: what a whole number of these is."""
+    for unit, length in (("d", 86400), ("h", 3600)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds // 60}m"
 
 
 def gib(mib: int) -> str:

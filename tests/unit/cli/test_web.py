@@ -17,6 +17,8 @@ from tests.unit.cli.typed import here
         (("--scheduler", "http://a"), "http://a is not a read API address: must be https://HOST:PORT"),
         (("--scheduler", "https://a", "--certificate-authority", "/no/ca"), "/no/ca must contain the CA"),
         (("--kubeconfig", "/no/config"), "/no/config"),
+        (("--prometheus", "here"), "invalid value 'here' for --prometheus: must be a URL"),
+        (("--prometheus-selector", "a=1"), "--prometheus-token-file and --prometheus-selector require --prometheus"),
     ],
 )
 def test_what_cannot_work_is_an_error_in_a_line(words, message):

@@ -181,6 +181,20 @@ async def test_forms_of_other_sites_are_refused():
         assert not list(client.cookie_jar)
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "status"),
+    [
+        ("http://gpus.example.com", "gpus.example.com", 400),
+        ("https://gpus.example.com", "gpus.example.com", 303),
+        ("http://localhost:8480", "localhost:8480", 303),
+    ],
+)
+async def test_where_a_browser_would_lose_the_cookie_the_form_says_so(origin, host, status):
+    async with server(ReadApi(chief=WHOLE)) as url, browser(url, Origin=origin, Host=host) as client:
+        found, _, text = await log_in(client, "chief")
+        assert (found, "proxy with TLS" in text) == (status, status == 400)
+
+
 async def test_a_token_that_is_refused_later_ends_its_streams_and_shows_nothing_more():
     api = ReadApi(admin=WHOLE)
     async with server(api) as url, browser(url) as client:
@@ -241,7 +255,7 @@ async def test_each_viewer_sees_their_own_namespace_and_no_name_of_another():
         grants = tuple(named(grant(f"{team}-pod-{number}"), team) for number in range(dice.randint(1, 4)))
         parts[team] = cluster((node("n", gpu(held=900)),), grants, (named(waiting_pod(f"{team}-waits"), team),))
     api = ReadApi(**{f"{team}token__{team}": part for team, part in parts.items()})
-    paths = ["/", "/nodes", "/nodes/n", "/gpus/GPU-0", "/waiting", "/use", "/events"]
+    paths = ["/", "/nodes", "/nodes/n", "/gpus/GPU-0", "/waiting", "/use", "/operator", "/events"]
     paths += [f"/pods/{team}/{team}-{what}" for team in teams for what in ("pod-0", "waits")]
     async with server(api) as url, browser(url) as alpha, browser(url) as bravo, browser(url) as carol:
         clients = dict(zip(teams, (alpha, bravo, carol), strict=True))

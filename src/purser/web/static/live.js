@@ -13,6 +13,7 @@ const GONE = "gone-notice";
 const main = document.getElementById("main");
 let stale = false;
 let fetching = false;
+let planned = 0;
 let last = 0;
 let timer = 0;
 /** Whether the page may be older than the next connection: what changed while there was none is not reported again. */
@@ -23,6 +24,18 @@ function soon(atLeastMs = 0) {
   if (timer === 0 && !fetching && !document.hidden) {
     const wait = Math.max(atLeastMs, last + SHORTEST_MS - performance.now(), 0);
     timer = setTimeout(refresh, wait);
+  }
+}
+
+/** Pages on what the stream does not report, such as what the operator does, ask to be fetched again after a while. */
+function planNext() {
+  clearTimeout(planned);
+  const afterMs = Number(main.dataset.refreshMs ?? 0);
+  if (afterMs > 0) {
+    planned = setTimeout(() => {
+      soon();
+      planNext();
+    }, afterMs);
   }
 }
 
@@ -64,6 +77,8 @@ async function refresh() {
       const fresh = page.getElementById("main");
       if (fresh !== null) {
         morphChildren(main, fresh);
+        main.dataset.refreshMs = fresh.dataset.refreshMs ?? "0";
+        planNext();
         document.title = page.title;
       }
     } else {
@@ -80,11 +95,7 @@ async function refresh() {
 }
 
 function start() {
-  // For what the stream does not report, for example what the operator does.
-  const everyMs = Number(main.dataset.refreshMs ?? 0);
-  if (everyMs > 0) {
-    setInterval(() => soon(), everyMs);
-  }
+  planNext();
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && stale) {
       soon();

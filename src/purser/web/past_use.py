@@ -1,0 +1,105 @@
+"""What the page on the use of GPUs shows of the past: curves, GPU-hours by namespace, and idle GPUs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from purser.core.state import ClusterState
+from purser.web.charts import Chart, chart
+from purser.web.history import WINDOWS_S, History, less, summed
+from purser.web.tables import GpuPlace, HeldAmount, gpu_places
+
+MAX_IDLE_GPUS = 100
+"""Shown; the page says how many there are."""
+
+
+@dataclass(frozen=True)
+class NamespaceHours:
+    """GPU-hours of a namespace."""
+
+    namespace: str
+    held: float
+    busy: float
+    memory: HeldAmount
+    """Of the memory that it held, the part that its processes used; in thousandths of GPU-hours."""
+
+    @property
+    def unused(self) -> float:
+        """Held while nothing computed."""
+        return max(self.held - self.busy, 0.0)
+
+    @property
+    def busy_part(self) -> HeldAmount:
+        """Of the hours held, those with something computing, in thousandths."""
+        return HeldAmount(round(1000 * self.busy), round(1000 * self.held))
+
+
+@dataclass(frozen=True)
+class IdlePlace:
+    """A GPU that is held and idle."""
+
+    place: GpuPlace
+    idle_s: int
+
+
+@dataclass(frozen=True)
+class PastUse:
+    """The use over one window of time."""
+
+    window: str
+    problem: str
+    """Why the newest is missing, in a sentence."""
+    shows_all: bool
+    """Whether the viewer may see all namespaces."""
+    picture: Chart | None = None
+    """None: there are no metrics, or not yet."""
+    namespaces: Sequence[NamespaceHours] = ()
+    """Those that held most without use come first."""
+    idle: Sequence[IdlePlace] = ()
+    """Idle for longest first."""
+    idle_total: int = 0
+    is_read: bool = False
+    """Whether there is anything to show."""
+    windows: Sequence[str] = tuple(WINDOWS_S)
+
+
+def past_use(window: str, history: History | None, problem: str, state: ClusterState, *, shows_all: bool) -> PastUse:
+    """The page's part on the past. ``history``: as far as the viewer may see it; None: it is not known."""
+    if history is None:
+        return PastUse(window, problem, shows_all)
+    idle = _idle_places(history, state)
+    return PastUse(
+        window=window,
+        problem=problem,
+        shows_all=shows_all,
+        picture=_picture(history, shows_all),
+        namespaces=_hours(history),
+        idle=idle[:MAX_IDLE_GPUS],
+        idle_total=len(idle),
+        is_read=True,
+    )
+
+
+def _picture(history: History, shows_all: bool) -> Chart | None:
+    curves = history.curves
+    points = len(curves.times_s)
+    own = [("Held", summed(curves.held, points)), ("Busy", summed(curves.busy, points))]
+    fleet = [("All GPUs", curves.gpus), ("Usable: all but fragments", less(curves.gpus, curves.unusable))]
+    return chart(curves.times_s, [*fleet, *own] if shows_all else own)
+
+
+def _hours(history: History) -> list[NamespaceHours]:
+    rows = [
+        NamespaceHours(
+            each.namespace, each.granted, each.busy, HeldAmount(round(1000 * each.used), round(1000 * each.granted))
+        )
+        for each in history.usage.namespaces
+    ]
+    return sorted(rows, key=lambda row: (-row.unused, row.namespace))
+
+
+def _idle_places(history: History, state: ClusterState) -> list[IdlePlace]:
+    """Of the GPUs that are still held: metrics are older than the state."""
+    idle = {(each.node, each.uuid): each.idle_s for each in history.idle}
+    places = gpu_places(state, lambda node, gpu: (node.name, gpu.uuid) in idle and gpu.pods > 0)
+    found = [IdlePlace(each, idle[each.node.name, each.gpu.uuid]) for each in places]
+    return sorted(found, key=lambda each: -each.idle_s)

@@ -1,0 +1,151 @@
+"""The use of GPUs over time, from what speaks Prometheus' API; a real one is asked in tests/cluster/test_usage.py."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import ClientSession, web
+from tests.unit.kube.servers import serving
+from tests.unit.top.states import cluster, gpu, grant, node
+
+from purser.telemetry import listening
+from purser.usage import Prometheus
+from purser.web.access import LOCAL_ADDRESS, LocalAccess
+from purser.web.history import UsageHistory, part_of
+from purser.web.pages import SESSION, Pages, Session
+from purser.web.past_use import past_use
+from purser.web.serving import WEB_LIMITS, web_app
+
+from .pages import PageClock, Source, following
+from .test_pages import text_of
+
+STATE = cluster((node("n", gpu(0, held=100), gpu(1)),), (grant("holder"),))
+A, B = {"namespace": "team-a"}, {"namespace": "team-b"}
+
+
+class FakePrometheus:
+    """Four GPUs. Of two that team-a holds it uses a half, team-b uses the one it has; GPU-0 has been idle for 6 hours,
+    and so has one that nobody holds any more."""
+
+    def __init__(self):
+        self.asked = []
+        self.status = 200
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def handle(self, request):
+        form = await request.post()
+        self.asked.append(form["query"])
+        await self.may_answer.wait()
+        if self.status != 200:
+            return web.Response(status=self.status)
+        found = self.of(form["query"])
+        if request.path.endswith("query_range"):
+            times = [float(form["start"]), float(form["end"])]
+            result = [{"metric": labels, "values": [[at, str(value)] for at in times]} for labels, value in found]
+        else:
+            result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
+        return web.json_response({"status": "success", "data": {"result": result}})
+
+    def of(self, query):
+        if "granted_memory_bytes" in query and "device" in query:
+            is_idle = "[21600s]" in query or "[3600s]" in query or "[1800s]" in query
+            return [({"node": "n", "uuid": uuid}, 0.0) for uuid in ("GPU-0", "GPU-1")] if is_idle else []
+        if query.startswith("count_over_time"):
+            return [({}, 60)]
+        if "granted_memory" in query:
+            return [(A, 120.0 if "over_time" in query else 2.0), (B, 60.0 if "over_time" in query else 1.0)]
+        if "container_" in query:
+            return [(A, 60.0 if "over_time" in query else 1.0), (B, 60.0 if "over_time" in query else 1.0)]
+        if "idle_gpus" in query:
+            return [({}, 0.5)]
+        return [({}, 240.0 if "over_time" in query else 4.0)]
+
+
+@asynccontextmanager
+async def used(namespace="", selector=""):
+    """A client of the pages, what it reads from, and the Prometheus."""
+    fake = FakePrometheus()
+
+    @web.middleware
+    async def logged_in(request, handler):
+        request[SESSION] = Session(namespace, is_by_cookie=False)
+        return await handler(request)
+
+    async with (
+        serving(fake.handle) as url,
+        UsageHistory(Prometheus(url), selector, PageClock()) as history,
+        following(Source(STATE)) as feed,
+    ):
+        app = web_app(Pages(PageClock(), history), LocalAccess(feed))
+        if namespace:
+            app.middlewares.append(logged_in)
+        async with (
+            listening(app, LOCAL_ADDRESS, 0, limits=WEB_LIMITS) as port,
+            ClientSession(f"http://{LOCAL_ADDRESS}:{port}") as client,
+        ):
+            yield client, fake, history
+
+
+async def test_the_page_shows_curves_hours_and_idle_gpus():
+    async with used(selector='cluster="x"') as (client, fake, _):
+        text = await text_of(client, "/use?since=1h")
+        assert all('cluster="x"' in query for query in fake.asked)
+    shows = [
+        "GPUs over the last 1h",
+        "Usable: all but fragments",
+        '<td class="number">3.5</td>',
+        "1 GPU is held and idle",
+        "<td>6h</td>",
+        "/pods/default/holder",
+        'aria-current="true">Last 1h',
+        'data-refresh-ms="60000"',
+    ]
+    assert [each for each in shows if each not in text] == []
+    hours = text[text.index("GPU-hours over") :]
+    assert hours.index("team-a") < hours.index("team-b")  # who wastes most
+    assert "style=" not in text and "<script>" not in text
+
+
+async def test_a_viewer_of_a_namespace_sees_its_use_and_nobody_elses():
+    async with used("team-b") as (client, _, history):
+        text = await text_of(client, "/use?since=1h")
+        found, _ = await history.of("1h")
+    assert "team-b" in text and "GPU-hours" in text
+    assert "team-a" not in text and "All GPUs" not in text and "held and idle" not in text and "3.5" not in text
+    part = part_of(found, "nobody")
+    assert (part.usage.namespaces, part.usage.total, part.idle, dict(part.curves.held)) == ((), 0.0, (), {})
+
+
+async def test_it_is_read_once_for_all_who_look():
+    async with used() as (client, fake, _):
+        fake.may_answer.clear()
+        asking = [asyncio.ensure_future(text_of(client, "/use")) for _ in range(5)]
+        while not fake.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        fake.may_answer.set()
+        await asyncio.gather(*asking)
+        count = len(fake.asked)
+        await text_of(client, "/use")
+        assert len(fake.asked) == count
+
+
+async def test_while_it_is_being_read_the_page_says_so(monkeypatch):
+    monkeypatch.setattr("purser.web.history._PATIENCE_S", 0.01)
+    async with used() as (client, fake, _):
+        fake.may_answer.clear()
+        text = await text_of(client, "/use?since=odd")
+        assert "Reading the last 24h" in text and 'data-refresh-ms="3000"' in text and "By model" in text
+
+
+@pytest.mark.parametrize(("status", "says"), [(401, "rejected the credentials"), (500, "not like Prometheus")])
+async def test_a_prometheus_that_does_not_answer_is_said_and_the_rest_is_shown(status, says):
+    async with used() as (client, fake, _):
+        fake.status = status
+        text = await text_of(client, "/use")
+        assert says in text and "By namespace" in text and "Reading" not in text
+
+
+async def test_without_one_the_page_says_how_to_have_it():
+    found = past_use("1h", None, "", STATE, shows_all=True)
+    assert (found.is_read, found.picture) == (False, None)
