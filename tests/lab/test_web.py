@@ -1,5 +1,6 @@
 """The pages of `purser web` on a lab, in a real browser, while the cluster changes and breaks."""
 
+import asyncio
 import base64
 import re
 from contextlib import asynccontextmanager
@@ -97,11 +98,20 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("main", "has gone")
         await page.locator("#problem").wait_for(state="hidden")
 
-        # So does the fleet's page, with the API server away as well.
+        # So does the fleet's page, with the API server away: what it was is shown, with the problem.
         await tab.open("")
         await tab.shows("[data-count=gpus]", re.compile("^8$"))
+        away = asyncio.ensure_future(lab.cut_api_server(5))
+        await tab.shows("#problem", "not up to date")
+        await tab.shows("[data-count=pods]", re.compile("^1$"))
+        await away
+        await page.locator("#problem").wait_for(state="hidden")
         await lab.client.delete(PODS, "small", "default")
         await tab.shows("[data-count=pods]", re.compile("^0$"))
+
+        # A node that goes takes its GPUs along.
+        await lab.client.delete(NODES, node)
+        await tab.shows("[data-count=gpus]", re.compile("^4$"))
 
 
 async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
