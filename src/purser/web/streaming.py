@@ -8,6 +8,7 @@ import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -32,18 +33,29 @@ _CHUNK_BYTES = 64 * 1024
 _LEVEL, _WINDOW_BITS, _GZIP, _MEMORY_LEVEL = 6, 12, 16, 5
 
 
+@dataclass(frozen=True, eq=False)
+class _Stream:
+    request: web.Request
+    feed: Feed
+
+    def cut(self) -> None:
+        if self.request.transport is not None:
+            self.request.transport.abort()
+
+
 class Streams:
     """All that are open."""
 
     def __init__(self, metrics: WebMetrics) -> None:
         self._metrics = metrics
-        self._open: list[web.Request] = []
+        self._open: list[_Stream] = []
+        """The one that has been open for longest first."""
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """The whole fleet of the request's viewer, then its changes; with ``?changes``, that there are any, and the
         numbers."""
         feed = request[FEED]
-        if len(self._open) >= MAX_STREAMS or (SESSION in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER):
+        if (SESSION in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER) or not self._has_room_for(feed):
             raise web.HTTPServiceUnavailable(text="too many pages are open: close some, then reload this one\n")
         with self._counted(request, feed):
             try:
@@ -59,21 +71,37 @@ class Streams:
         """Cut those whose feeds have ended and whose clients do not read the end: the server need not wait for them."""
         if self._open:
             await asyncio.sleep(LAST_EVENTS_S)
-        for request in self._open:
-            if request.transport is not None:
-                request.transport.abort()
+        for stream in self._open:
+            stream.cut()
+
+    def _has_room_for(self, feed: Feed) -> bool:
+        """Whether one more may open: where all places are taken, a viewer who has more of them than this one gives one
+        up. So nobody's streams, however many and however slowly read, keep another viewer out."""
+        if len(self._open) < MAX_STREAMS:
+            return True
+        oldest = max(self._open, key=lambda stream: stream.feed.watchers)
+        if oldest.feed.watchers <= feed.watchers + 1:
+            return False
+        self._forget(oldest)
+        oldest.cut()
+        return True
+
+    def _forget(self, stream: "_Stream") -> None:
+        if stream in self._open:
+            self._open.remove(stream)
+            stream.feed.watchers -= 1
+            self._metrics.streams.set(len(self._open))
 
     @contextmanager
     def _counted(self, request: web.Request, feed: Feed) -> Iterator[None]:
-        self._open.append(request)
+        stream = _Stream(request, feed)
+        self._open.append(stream)
         feed.watchers += 1
         self._metrics.streams.set(len(self._open))
         try:
             yield
         finally:
-            self._open.remove(request)
-            feed.watchers -= 1
-            self._metrics.streams.set(len(self._open))
+            self._forget(stream)
 
 
 async def _follow(feed: Feed, writer: "_Writer", events_after: Callable[[int], Sequence[bytes]]) -> None:

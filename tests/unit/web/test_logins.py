@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import quote
 
 import msgspec
 import pytest
-from aiohttp import ClientSession, CookieJar
+from aiohttp import ClientError, ClientSession, CookieJar
 from structlog.testing import capture_logs
 from tests import waiting
 from tests.unit.top.states import cluster, gpu, grant, node
@@ -17,7 +17,7 @@ from yarl import URL
 from purser.kube import KubeError
 from purser.telemetry import listening
 from purser.top.asking import ReadRefusedError
-from purser.web import viewers
+from purser.web import streaming, viewers
 from purser.web.access import LOCAL_ADDRESS
 from purser.web.logins import MAX_TOKEN_CHARACTERS, LoginAccess
 from purser.web.pages import Pages
@@ -293,6 +293,26 @@ async def test_whoever_logs_out_ends_the_streams_of_their_other_tabs():
             async with waiting.limit():
                 await stream.content.read()
         assert (await log_in(client, "admin"))[0] == 303
+
+
+async def test_who_has_most_streams_gives_one_up_for_another_viewer(monkeypatch):
+    monkeypatch.setattr(streaming, "MAX_STREAMS", 4)
+    api = ReadApi(greedy=WHOLE, modest=WHOLE)
+    async with server(api) as url, browser(url) as greedy, browser(url) as modest, AsyncExitStack() as streams:
+        assert [(await log_in(client, token))[0] for client, token in ((greedy, "greedy"), (modest, "modest"))] == [
+            303
+        ] * 2
+
+        async def opened(client):
+            response = await streams.enter_async_context(client.get("/events?changes"))
+            return response.status, response
+
+        first, *_ = [(await opened(greedy))[1] for _ in range(4)]
+        assert (await opened(greedy))[0] == 503  # nobody's places but their own
+        assert [(await opened(modest))[0] for _ in range(3)] == [200, 200, 503]
+        with pytest.raises(ClientError):
+            await first.read()
+        assert (await opened(greedy))[0] == 503
 
 
 async def test_an_error_of_the_source_itself_is_answered_and_does_not_last():
