@@ -1,4 +1,4 @@
-"""Writes docs/read-api.schema.json and docs/rollout.schema.json: the JSON schemas of the read API's documents.
+"""Writes docs/read-api*.schema.json: the JSON schemas of the read API's documents, of their types.
 
 python scripts/generate_read_api.py [REPOSITORY]
 """
@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
-from purser.core.state import ROLLOUT_VERSION, STATE_VERSION, ClusterState, Rollout
+from purser.core.state import ROLLOUT_VERSION, STATE_VERSION, ClusterState, NodeDetails, Rollout
 
 REPOSITORY = Path(__file__).parents[1]
 _DOCUMENTS = {
     Path("docs/read-api.schema.json"): (f"State {STATE_VERSION}", ClusterState),
-    Path("docs/rollout.schema.json"): (f"Rollout {ROLLOUT_VERSION}", Rollout),
+    Path("docs/read-api-node.schema.json"): (f"Node {STATE_VERSION}", NodeDetails),
+    Path("docs/read-api-rollout.schema.json"): (f"Rollout {ROLLOUT_VERSION}", Rollout),
 }
 
 

@@ -126,11 +126,12 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
-from purser.top.asking import read_state
+from purser.top.asking import read_node_details, read_state
 from purser.top.drawing import Shown, drawn
 from purser.top.screen import Screen, settled
 from purser.top.view_names import TopView
 from purser.top.views import table_of
+from purser.web.hardware import hardware_of
 from purser.yaml_reading import read_all_yaml
 from tests.tiers import TIER, Tier
 from tests.unit.agent.sriov.test_ddp import ANSWER as DEVLINK
@@ -149,6 +150,7 @@ from tests.unit.scheduler.reviews import container, pod, review
 from tests.unit.simulator.builders import node as sim_node
 from tests.unit.simulator.builders import share, whole
 from tests.unit.top.states import cluster as state_of_gpus
+from tests.unit.top.states import details as details_of_node
 from tests.unit.top.states import grant as state_grant
 from tests.unit.top.states import node as state_node
 from tests.unit.top.states import waiting as state_waiting
@@ -526,6 +528,11 @@ def shown_state(data: bytes) -> None:
         drawn(Shown(settled(Screen(view), table, 9), table, state), 40, 12)
 
 
+def shown_node(data: bytes) -> None:
+    """As `purser web --scheduler` shows it."""
+    hardware_of(read_node_details(data))
+
+
 def book(folder: Path) -> Callable[[bytes], None]:
     def call(data: bytes) -> None:
         (folder / "book").write_bytes(data)
@@ -702,6 +709,7 @@ def entries(folder: Path) -> dict[str, Entry]:
             [msgspec.json.encode(state_of_gpus((state_node("n"),), (state_grant("p"),), (state_waiting("w"),)))],
             (UnreadableError,),
         ),
+        "a node's details": (shown_node, [msgspec.json.encode(details_of_node("n"))], (UnreadableError,)),
         "a cluster in a file": (explained, [dump(*EXPLAINED)], (DumpError, UnknownPodError)),
         "a manifest of pods that do not exist yet": (
             explained_new,

@@ -15,7 +15,7 @@ from purser.kube.clock import SystemClock
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES
 from purser.lab.apiserver import ApiServer, User
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api import AccessControl, read_api_app, serving
+from purser.scheduler.read_api import AccessControl, NodePage, read_api_app, serving
 from purser.scheduler.read_api.page import EncodedState
 from purser.telemetry import listening
 from tests.unit.scheduler.test_server_run import NAMESPACE, SETTINGS, World
@@ -66,8 +66,14 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 assert (await get(part))[0] == 401
                 assert (await get(part, Authorization="Bearer nobody"))[0] == 403
                 for odd in ("", "A", "a%2Fb", "a%20b", "a" * 64):
-                    path = f"/v1/namespaces/{odd}/state"
-                    assert (await get(path, Authorization="Bearer viewer"))[0] == 404, path
+                    for rest in ("state", "nodes/n"):
+                        path = f"/v1/namespaces/{odd}/{rest}"
+                        assert (await get(path, Authorization="Bearer viewer"))[0] == 404, path
+                for path in ("/v1/nodes/n%2F1", f"/v1/namespaces/{NAMESPACE}/nodes/n"):
+                    assert (await get(path))[0] == 401
+                    assert (await get(path, Authorization="Bearer nobody"))[0] == 403
+                    status, _, said = await get(path, Authorization="Bearer viewer")
+                    assert (status, "no node of this name" in said) == (404, True)
                 assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
                 assert any("subjectaccessreviews" in path for _, path in world.writes)
@@ -107,7 +113,9 @@ async def large():
         for number in range(9):
             api.add_user(f"t{number}", User(f"user-{number}"))
         async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
-            app = read_api_app(AccessControl(client, SystemClock()), LargePage(), LargePage(), SchedulerMetrics())
+            app = read_api_app(
+                AccessControl(client, SystemClock()), LargePage(), NodePage(None), LargePage(), SchedulerMetrics()
+            )
             async with asyncio.timeout(60), listening(app, "127.0.0.1", 0, None, Limits(connections=30)) as port:
                 server = Server(port)
                 try:

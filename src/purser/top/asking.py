@@ -3,41 +3,51 @@
 A state that has not changed is not sent again (``If-None-Match``).
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.state import ClusterState, Rollout, StateWaiting
+from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
+from purser.recent import Recent
 
-T = TypeVar("T")
+Document = TypeVar("Document")
 
 POLL_INTERVAL_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
-_ROLLOUT_PATH = "/v1/rollout"
 MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""
+MAX_NODE_ANSWER_BYTES = 16 << 20
+"""256 devices, with what connects each two of them, have some 8 MiB."""
+MAX_NODES = 64
+"""Nodes whose details are kept, for as long as they are new."""
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
 
 _states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 _rollouts = JsonReader(Rollout, "the scheduler's rollout document", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
+_nodes = JsonReader(NodeDetails, "a node's details", max_bytes=MAX_NODE_ANSWER_BYTES)
 
 
-class ReadRefusedError(KubeError):
-    """The token is not known, has expired, or its user may not read."""
+class ReadAnswerError(KubeError):
+    """The scheduler answered with an error."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
-        """401: the token is not known or has expired; 403: its user may not read."""
+        """Of HTTP."""
+
+
+class ReadRefusedError(ReadAnswerError):
+    """The token is not known or has expired (401), or its user may not read (403)."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,11 @@ def read_state(text: bytes) -> ClusterState:
     return _states.read(text)
 
 
+def read_node_details(text: bytes) -> NodeDetails:
+    """What a scheduler answered on one node. Raises `UnreadableError`."""
+    return _nodes.read(text)
+
+
 class StateReader:
     """Reads the state; an async context manager."""
 
@@ -92,8 +107,7 @@ class StateReader:
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(f"{brief(api.url)} is not a read API address: must be https://HOST:PORT")
         self._api = api
-        self._root = api.url.rstrip("/")
-        self._state_path = f"/v1/namespaces/{api.namespace}/state" if api.namespace else "/v1/state"
+        self._base = f"{api.url.rstrip('/')}/v1" + (f"/namespaces/{api.namespace}" if api.namespace else "")
         self._context = _trusting(api.ca_file)
         self._session: aiohttp.ClientSession | None = None
         self._tag = ""
@@ -111,25 +125,40 @@ class StateReader:
     async def read(self) -> ClusterState:
         """The state now; the same object where it has not changed. Raises `ConfigError` for a token that cannot be
         read, `KubeError` for whatever is wrong with the answer."""
-        found = await self._get(self._state_path, self._tag if self._last is not None else "")
-        if found is None and self._last is not None:
-            return self._last
-        text, self._tag = found or (b"", "")
-        self._last = self._decoded(self._state_path, lambda: read_state(text))
+        tag = self._tag if self._last is not None else ""
+        answer = await self._get(f"{self._base}/state", read_state, MAX_STATE_ANSWER_BYTES, tag)
+        if answer is not None:
+            self._last, self._tag = answer
+        assert self._last is not None, "only who sends a tag is told that nothing has changed"
         return self._last
 
+    async def read_node(self, name: str) -> NodeDetails | None:
+        """A node's details; None: the scheduler knows no such node with GPUs, or is of a version that cannot tell.
+        Raises as `read` does."""
+        try:
+            answer = await self._get(
+                f"{self._base}/nodes/{quote(name, safe='')}", read_node_details, MAX_NODE_ANSWER_BYTES
+            )
+        except ReadAnswerError as error:
+            if error.status == 404:
+                return None
+            raise
+        return None if answer is None else answer[0]
+
     async def read_rollout(self) -> Rollout:
-        """What the operator rolls out; else as `read`. Raises `KubeError` as well for a namespace's reader."""
+        """What the operator rolls out. Raises as `read` does, and `KubeError` for a namespace's reader."""
         if self._api.namespace:
             raise KubeError("Only viewers of the whole cluster can see the rollout: log in without a namespace.")
-        text, _ = await self._get(_ROLLOUT_PATH) or (b"", "")
-        return self._decoded(_ROLLOUT_PATH, lambda: _rollouts.read(text))
+        answer = await self._get(f"{self._base}/rollout", _rollouts.read, MAX_STATE_ANSWER_BYTES)
+        assert answer is not None, "only who sends a tag is told that nothing has changed"
+        return answer[0]
 
-    async def _get(self, path: str, tag: str = "") -> tuple[bytes, str] | None:
-        """An answer and its tag; None: it still has the given one."""
+    async def _get(
+        self, url: str, read: Callable[[bytes], Document], max_bytes: int, tag: str = ""
+    ) -> tuple[Document, str] | None:
+        """A document, and its tag; None: it still has this tag."""
         assert self._session is not None
-        url = self._root + path
-        headers = {"Authorization": f"Bearer {self._api.token()}", **({"If-None-Match": tag} if tag else {})}
+        headers = {"Authorization": f"Bearer {self._api.token()}"} | ({"If-None-Match": tag} if tag else {})
         try:
             async with self._session.get(url, headers=headers, allow_redirects=False, ssl=self._context) as response:
                 if response.status == 304 and tag:
@@ -138,18 +167,14 @@ class StateReader:
                     said = (await response.content.read(_MAX_REASON_BYTES)).decode(errors="replace")
                     message = f"{url} answered {response.status}: {brief(said) or response.reason}"
                     raise _error(response.status, message)
-                return await _bounded(response.content), response.headers.get("ETag", "")
+                return read(await _bounded(response.content, max_bytes)), response.headers.get("ETag", "")
         except aiohttp.ClientConnectorCertificateError as error:
             self._context = _trusting(self._api.ca_file)  # for the next attempt: the file may have the next CA by now
             raise KubeError(f"{url} has a certificate that is not trusted: {brief(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(f"{url} cannot be reached: {brief(error) or type(error).__name__}") from error
-
-    def _decoded(self, path: str, decode: Callable[[], T]) -> T:
-        try:
-            return decode()
         except UnreadableError as error:
-            raise KubeError(f"{self._root}{path}: {error}") from error
+            raise KubeError(f"{url}: {error}") from error
 
 
 class PolledScheduler:
@@ -162,6 +187,10 @@ class PolledScheduler:
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
+        self._nodes: Recent[str, tuple[asyncio.Task[NodeDetails | None], float]] = Recent(MAX_NODES)
+        """What was asked of each node, and until when the answer is new."""
+        self._one_by_one = asyncio.Lock()
+        """Of answers: the scheduler sends few to a user at once."""
 
     def wants(self, uids: Sequence[str]) -> None:
         """The scheduler knows the reasons that it knows."""
@@ -171,7 +200,8 @@ class PolledScheduler:
         `ReadRefusedError` later on, if it ends with that."""
         while True:
             try:
-                state, problem = await self._reader.read(), ""
+                async with self._one_by_one:
+                    state, problem = await self._reader.read(), ""
             except (KubeError, ConfigError) as error:
                 if self.state is None or (self._ends_when_refused and isinstance(error, ReadRefusedError)):
                     raise
@@ -191,6 +221,19 @@ class PolledScheduler:
         found = next((each for each in waiting if (each.namespace, each.pod) == (namespace, pod)), None)
         return [] if found is None else reason_lines(found)
 
+    async def node_details(self, name: str) -> NodeDetails | None:
+        """Asked of the scheduler once for all who look at the node."""
+        known, now = self._nodes.get(name), self._clock.monotonic()
+        if known is None or now >= known[1]:
+            task = asyncio.ensure_future(self._asked(name))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
+            known = self._nodes.put(name, (task, now + POLL_INTERVAL_S))
+        return await asyncio.shield(known[0])
+
+    async def _asked(self, name: str) -> NodeDetails | None:
+        async with self._one_by_one:
+            return await self._reader.read_node(name)
+
 
 def reason_lines(pod: StateWaiting) -> list[str]:
     """All that is known of why a pod waits."""
@@ -207,15 +250,15 @@ def _trusting(ca_file: Path | None) -> ssl.SSLContext:
         raise ConfigError(f"{ca_file} must contain the CA of the scheduler's certificate: {error}") from error
 
 
-def _error(status: int, message: str) -> KubeError:
-    return ReadRefusedError(message, status) if status in (401, 403) else KubeError(message)
+def _error(status: int, message: str) -> ReadAnswerError:
+    return (ReadRefusedError if status in (401, 403) else ReadAnswerError)(message, status)
 
 
-async def _bounded(content: aiohttp.StreamReader) -> bytes:
+async def _bounded(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
     """All of an answer. Raises `KubeError` for one that does not end."""
     found = bytearray()
     async for chunk in content.iter_any():
         found += chunk
-        if len(found) > MAX_STATE_ANSWER_BYTES:
-            raise KubeError(f"the response is larger than {MAX_STATE_ANSWER_BYTES} bytes")
+        if len(found) > max_bytes:
+            raise KubeError(f"the response is larger than {max_bytes} bytes")
     return bytes(found)

@@ -14,7 +14,7 @@ import msgspec
 
 from purser.adapters.objects import OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
 from purser.adapters.rollouts import make_rollout, read_policies
-from purser.core.state import ClusterState, Rollout, StateWaiting
+from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
 from purser.kube.resources import NODES, Resource
@@ -88,6 +88,11 @@ class FollowedCluster:
         statuses, problems = await read_policies(self._client)
         nodes = tuple(self._informers[NODES.kind].store.values()) if NODES.kind in self._informers else ()
         return await asyncio.to_thread(make_rollout, statuses, nodes, problems)
+
+    async def node_details(self, name: str) -> NodeDetails | None:
+        """Of the node's annotations."""
+        overview = self._overview
+        return None if overview is None else await self._in_worker(lambda: overview.node_details(name))
 
     async def _start(self, group: asyncio.TaskGroup, resource: Resource[Any]) -> None:
         informer = Informer(self._client, resource, clock=self._clock)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from purser.core.state import ClusterState, Rollout
+from purser.core.state import ClusterState, NodeDetails, Rollout
 
 
 class StateSource(Protocol):
@@ -36,4 +36,9 @@ class StateSource(Protocol):
 
     async def rollout(self) -> Rollout:
         """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
+        ...
+
+    async def node_details(self, name: str) -> NodeDetails | None:
+        """How a node's GPUs are connected, and what its kubelet reports; None: there is no such node. Raises
+        `purser.kube.errors.KubeError` where that cannot be had."""
         ...

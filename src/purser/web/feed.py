@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from purser.core.state import ClusterState, Rollout
+from purser.core.state import ClusterState, NodeDetails, Rollout
 from purser.kube import Clock
 from purser.kube.racing import until
 from purser.top.source import StateSource
@@ -76,6 +76,10 @@ class Feed:
     async def rollout(self) -> Rollout:
         """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
         return await self._source.rollout()
+
+    async def node_details(self, name: str) -> NodeDetails | None:
+        """How a node's GPUs are connected, and what its kubelet reports; None: not known. Raises `KubeError`."""
+        return await self._source.node_details(name)
 
     async def run(self) -> None:
         """Follow until cancelled. Raises what the source raises."""

@@ -10,8 +10,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHealth
-from purser.kube import Clock, KubeError
+from purser.kube import Clock, ConfigError, KubeError
 from purser.web.feed import Feed
+from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, part_of
 from purser.web.past_use import PastUse, past_use
 from purser.web.rendering import Renderer
@@ -39,6 +40,8 @@ SESSION = web.RequestKey("session", Session)
 NODES_PER_PAGE = 200
 _FIRST_STATE_TIMEOUT_S = 2.0
 """How long a page waits for a cluster that has not been read yet."""
+_DETAILS_TIMEOUT_S = 5.0
+"""How long a node's page waits for what the state does not say."""
 _MAX_QUERY = 200
 """Characters of what is searched for."""
 NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
@@ -97,7 +100,9 @@ class Pages:
         if node is None:
             raise _not_found(f"The cluster has no node {name} with GPUs.")
         places = gpu_places(state, lambda at, _: at is node)
-        return self.page(request, "node.html", {"node": node, "places": places})
+        hardware, unknown = await _hardware(request, name)
+        values = {"node": node, "places": places, "hardware": hardware, "unknown": unknown}
+        return self.page(request, "node.html", values)
 
     async def _gpu(self, request: web.Request) -> web.Response:
         uuid = request.match_info["uuid"]
@@ -205,6 +210,20 @@ async def _state(request: web.Request) -> ClusterState:
     if feed.state is None:
         raise web.HTTPServiceUnavailable(text="Purser is still reading the cluster. This page updates by itself.")
     return feed.state
+
+
+async def _hardware(request: web.Request, node: str) -> tuple[NodeHardware | None, str]:
+    """What is known of a node's hardware, or why nothing is."""
+    try:
+        async with asyncio.timeout(_DETAILS_TIMEOUT_S):
+            details = await request[FEED].node_details(node)
+    except TimeoutError:
+        return None, "The scheduler's read API is not responding."
+    except (KubeError, ConfigError) as error:
+        return None, str(error)
+    if details is None:
+        return None, "Nothing is known of it. The scheduler may be of a version that does not say."
+    return hardware_of(details), ""
 
 
 def _not_found(text: str) -> web.HTTPNotFound:

@@ -1,8 +1,9 @@
-"""The schema of the state document is that of its types, and version 1 keeps what it has."""
+"""The schemas of the read API's documents are those of their types, and version 1 keeps what it has."""
 
 import json
 from pathlib import Path
 
+import pytest
 from tests.scripts import script
 
 ROOT = Path(__file__).parents[3]
@@ -21,13 +22,24 @@ V1 = {
 }
 """Fields of the first release: more may come, none may go."""
 
+V1_NODE = {
+    "NodeDetails": "name gpus pools kubelet api_version",
+    "StateNodeGpu": "uuid index pci_bus_id numa_nodes links",
+    "StateLink": "peer level nvlinks nvlinks_differ",
+    "StatePoolPlace": "resource place numa_node devices held levels",
+    "StateKubelet": "version source topology_policy topology_scope cpu_policy memory_policy resources",
+    "StateKubeletResource": "resource listed healthy held numa_nodes",
+}
+"""Of the document on one node."""
+
 
 def test_the_schema_is_that_of_the_types():
     for path, text in script("generate_read_api").written().items():
         assert (ROOT / path).read_text() == text, "run scripts/generate_read_api.py"
 
 
-def test_no_field_of_the_version_is_missing():
-    types = json.loads((ROOT / "docs/read-api.schema.json").read_text())["$defs"]
-    for name, fields in V1.items():
+@pytest.mark.parametrize(("page", "document"), [("read-api.schema.json", V1), ("read-api-node.schema.json", V1_NODE)])
+def test_no_field_of_the_version_is_missing(page, document):
+    types = json.loads((ROOT / "docs" / page).read_text())["$defs"]
+    for name, fields in document.items():
         assert set(fields.split()) <= set(types[name]["properties"]), f"{name}: make another version of the document"

@@ -8,6 +8,12 @@ from tests.unit.scheduler.explained import cluster, dump, gpu, gpus, node, pod, 
 
 from purser.adapters.objects import DumpError, objects_of_dump
 from purser.core.explaining.reasons import FilterReason
+from purser.core.kubelet.config import KubeletConfig, TopologyPolicy
+from purser.core.kubelet.machine import Machine
+from purser.core.kubelet.report import encode, report_of
+from purser.core.kubelet.state import KubeletNode, KubeletState
+from purser.core.model import PcieLevel
+from purser.core.names import KUBELET_ANNOTATION
 from purser.core.placement import Reason
 from purser.scheduler.explaining import Explainer, Overview, UnknownPodError
 
@@ -282,3 +288,14 @@ def test_operators_read_which_pod_a_dispute_is_about():
     assert reason.reason == Reason.DISPUTED
     assert "pod default/stranger runs without a grant" in reason.text
     assert "pod default/stranger runs without a grant" in found.by_node["n"]
+
+
+def test_the_details_of_a_node_are_read_from_its_annotations():
+    aligned = KubeletNode(KubeletConfig("v1.34.1", TopologyPolicy.RESTRICTED), Machine())
+    report = encode(report_of(aligned, KubeletState()))
+    of_nodes = Overview(cluster(node("n", gpus("n", 2, numa_nodes=(0,)), annotations={KUBELET_ANNOTATION: report})))
+    found = of_nodes.node_details("n")
+    assert [each.uuid for each in found.gpus] == ["n-0", "n-1"]
+    assert found.gpus[0].links[0].level is PcieLevel.SAME_CPU
+    assert found.kubelet.topology_policy == "restricted"
+    assert of_nodes.node_details("other") is None

@@ -1,13 +1,19 @@
 """States for the tests beside this file."""
 
-from purser.core.model import ContainerKind
+from purser.core.model import ContainerKind, PcieLevel
 from purser.core.state import (
     ClusterState,
+    NodeDetails,
     StateContainer,
     StateGpu,
     StateGpuHealth,
     StateGrant,
+    StateKubelet,
+    StateKubeletResource,
+    StateLink,
     StateNode,
+    StateNodeGpu,
+    StatePoolPlace,
     StateReason,
     StateShare,
     StateWaiting,
@@ -62,3 +68,17 @@ def cluster(
     notes: tuple[str, ...] = (),
 ) -> ClusterState:
     return ClusterState("", 1, None, nodes, grants, waits, notes)
+
+
+def details(name: str, gpus: int = 2) -> NodeDetails:
+    """A node whose GPUs have four NVLinks each to each other one, a network device near all, and a kubelet."""
+    uuids = [f"GPU-{index}" for index in range(gpus)]
+    links = {uuid: tuple(StateLink(peer, None, 4, False) for peer in uuids if peer != uuid) for uuid in uuids}
+    pool = StatePoolPlace("mellanox.com/net", "numa-0", 0, 8, 3, (PcieLevel.SAME_CPU,) * gpus)
+    resources = (StateKubeletResource("nvidia.com/gpu", 20, 19, 7, (0, 1)),)
+    return NodeDetails(
+        name,
+        tuple(StateNodeGpu(uuid, index, f"0000:0{index}:00.0", (0,), links[uuid]) for index, uuid in enumerate(uuids)),
+        (pool,),
+        StateKubelet("v1.34.1", "agent", "restricted", "pod", "static", "None", resources),
+    )

@@ -14,9 +14,17 @@ from tests.unit.kube.servers import serving
 from purser.core.state import StateReplica, rollout
 from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
-from purser.top.asking import PolledScheduler, ReadApi, StateReader, reason_lines, token_in
+from purser.top.asking import POLL_INTERVAL_S, PolledScheduler, ReadApi, StateReader, reason_lines, token_in
 
-from .states import cluster, node, waiting
+from .states import cluster, details, node, waiting
+
+
+class StandingClock(SystemClock):
+    ahead_s = 0.0
+
+    def monotonic(self):
+        return self.ahead_s
+
 
 STATE = cluster((node("n1"),), (), (waiting("big"),))
 
@@ -89,6 +97,36 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
             code, out, err = await beside("why", "odd", *of_scheduler, "-o", output)
             assert (code, err) == (0, f"purser: {replica.notes[0]}\n")
             assert output == "json" or out.startswith("default/odd waits: the reason is unknown\n")
+
+
+async def test_a_node_is_asked_about_once_for_all_who_look_at_it(tmp_path):
+    seen = []
+
+    async def handle(request):
+        seen.append(request.path)
+        if request.path.endswith("gone"):
+            return web.Response(status=404, text="there is no such node")
+        if request.path.endswith("odd"):
+            return web.Response(text="[]")
+        return web.Response(body=msgspec.json.encode(details(request.path.rpartition("/")[2])))
+
+    async with reading(tmp_path, handle) as (reader, api):
+        clock = StandingClock()
+        source = PolledScheduler(reader, api, clock)
+        found = await asyncio.gather(*(source.node_details(name) for name in ("n", "n", "m")))
+        assert found == [details("n"), details("n"), details("m")]
+        assert sorted(seen) == ["/v1/nodes/m", "/v1/nodes/n"]
+        assert await source.node_details("n") is found[0]
+        clock.ahead_s += POLL_INTERVAL_S
+        assert await source.node_details("n") == found[0]
+        assert len(seen) == 3
+        assert await source.node_details("gone") is None
+        with pytest.raises(KubeError, match="a node's details cannot be read"):
+            await source.node_details("odd")
+        of_namespace = ReadApi(api.url, api.token, api.ca_file, "team-a")
+        async with StateReader(of_namespace) as part:
+            assert (await part.read_node("n")).name == "n"
+        assert seen[-1] == "/v1/namespaces/team-a/nodes/n"
 
 
 def test_a_reason_of_which_only_the_number_is_known_is_a_line():

@@ -8,7 +8,7 @@ from aiohttp import ClientSession
 from tests.unit.kube.servers import HastyClock
 from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
 
-from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout
+from purser.core.state import ROLLOUT_VERSION, ClusterState, NodeDetails, Rollout
 from purser.telemetry import listening
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.feed import Feed
@@ -31,6 +31,7 @@ class Source:
         self.state = state
         self.problem = ""
         self.lines = ["the reason"]
+        self.nodes: dict[str, NodeDetails | Exception] = {}
         self.asked: list[tuple[str, str]] = []
         self._on_change = lambda: None
         self.rolled_out: Rollout | Exception = Rollout(ROLLOUT_VERSION, (), ())
@@ -54,6 +55,12 @@ class Source:
         if isinstance(self.rolled_out, Exception):
             raise self.rolled_out
         return self.rolled_out
+
+    async def node_details(self, name: str) -> NodeDetails | None:
+        found = self.nodes.get(name)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def show(self, state: ClusterState | None = None, problem: str = "") -> None:
         self.state = state or self.state

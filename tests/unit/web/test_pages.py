@@ -6,16 +6,22 @@ from urllib.parse import quote
 import msgspec
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.top.states import cluster, gpu, grant, node, waiting
+from tests.unit.top.states import cluster, details, gpu, grant, node, waiting
 from tests.waiting import limit as waiting_limit
 
-from purser.core.state import StateGpuHealth
+from purser.core.state import NodeDetails, StateGpuHealth
+from purser.kube import KubeError
 from purser.web import pages
 from purser.web.access import is_this_machine
+from purser.web.hardware import MAX_COLUMNS
 from purser.web.pages import NODES_PER_PAGE
 from purser.web.tables import MAX_PODS_OF_A_REASON
 
 from .pages import Source, served
+
+
+def unlinked(count):
+    return (msgspec.structs.replace(each, links=()) for each in details("n", count).gpus)
 
 
 async def text_of(client, path, status=200):
@@ -79,7 +85,71 @@ async def test_an_error_on_a_page_is_its_own_alone():
     assert [each["event"] for each in logs] == ["Failed to build a page"]
 
 
+NVSWITCH_NODE = details("n", gpus=3)
+
+
+async def test_a_node_shows_what_connects_its_gpus_and_what_its_kubelet_lists():
+    source = Source()
+    source.nodes["n"] = NVSWITCH_NODE
+    async with served(source) as (client, _):
+        text = " ".join((await text_of(client, "/nodes/n")).split())
+    assert text.count("<td>X</td>") == 3
+    assert text.count("<td>NV4</td>") == 6
+    assert "<dt>NV#</dt>" in text and "<dt>NODE</dt>" in text and "<dt>PIX</dt>" not in text
+    assert '<th scope="row">mellanox.com/net</th><td>NODE</td><td>NODE</td><td>NODE</td><td>0</td>' in text
+    assert "restricted, scope pod" in text and "Purser&#39;s agent" in text
+    counts = "".join(f'<td class="number">{number}</td>' for number in (20, 19, 7))
+    assert f'<th scope="row">nvidia.com/gpu</th>{counts}<td>0, 1</td>' in text
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, "may be of a version that does not say"),
+        (KubeError("https://read-api <b> cannot be reached"), "https://read-api &lt;b&gt; cannot be reached"),
+        (NodeDetails("n", (), (), None), "no GPU but MIG devices"),
+        (NodeDetails("n", details("n", 1).gpus, (), None), "Places of GPUs"),
+        (NodeDetails("n", details("n", 1).gpus, (), None), "nobody reports on this kubelet"),
+        (NodeDetails("n", tuple(unlinked(2)), (), None), "Nothing is known of what connects the GPUs."),
+        (details("n", MAX_COLUMNS + 1), f"The first {MAX_COLUMNS} of {MAX_COLUMNS + 1} GPUs have a column."),
+    ],
+)
+async def test_what_is_not_known_of_a_node_is_said(found, says):
+    source = Source()
+    source.nodes["n"] = found
+    async with served(source) as (client, _):
+        text = await text_of(client, "/nodes/n")
+        assert says in text
+        assert "default/holder" in text
+
+
+async def test_a_scheduler_that_does_not_answer_does_not_hold_up_a_node(monkeypatch):
+    monkeypatch.setattr(pages, "_DETAILS_TIMEOUT_S", 0.01)
+    source = Source()
+
+    async def never(_):
+        await asyncio.Event().wait()
+
+    source.node_details = never
+    async with served(source) as (client, _):
+        assert "is not responding" in await text_of(client, "/nodes/n")
+
+
 HOSTILE = "<script>alert('&\"</script>"
+
+
+def hostile_details():
+    """Each text of a node's details is that one."""
+    plain = msgspec.to_builtins(msgspec.structs.replace(details("n"), gpus=tuple(unlinked(2))))
+
+    def hostile(value, key=""):
+        if isinstance(value, dict):
+            return {name: hostile(each, name) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [hostile(each, key) for each in value]
+        return HOSTILE if isinstance(value, str) and key != "levels" else value
+
+    return msgspec.convert(hostile(plain), NodeDetails)
 
 
 async def test_names_and_texts_of_the_cluster_never_become_markup():
@@ -92,6 +162,7 @@ async def test_names_and_texts_of_the_cluster_never_become_markup():
     source = Source(cluster((node(HOSTILE, gpus),), (held,), (wait,)))
     source.lines = [HOSTILE]
     source.problem = HOSTILE
+    source.nodes[HOSTILE] = hostile_details()
     name = quote(HOSTILE, safe="")
     async with served(source) as (client, _):
         for path in ("/", "/nodes", f"/nodes/{name}", f"/gpus/{name}", f"/pods/{name}/{name}", "/waiting", "/use"):

@@ -15,7 +15,16 @@ from purser.core.interconnect.policies.dgx1_pascal import dgx1_pascal
 from purser.core.interconnect.policies.dgx1_volta import dgx1_volta
 from purser.core.interconnect.policies.dgx2 import dgx2
 from purser.core.interconnect.policies.simple import simple
-from purser.core.interconnect.topology import Scores, Topology, matrix, pair_score, topology
+from purser.core.interconnect.topology import (
+    Connection,
+    Scores,
+    Topology,
+    connection,
+    matrix,
+    numa_level,
+    pair_score,
+    topology,
+)
 
 POLICIES: dict[str, Policy] = {
     "simple": simple,
@@ -31,16 +40,19 @@ __all__ = [
     "NO_SET",
     "POLICIES",
     "Ask",
+    "Connection",
     "GpuSet",
     "Policy",
     "Scores",
     "Topology",
     "aligned",
     "best_effort",
+    "connection",
     "dgx1_pascal",
     "dgx1_volta",
     "dgx2",
     "matrix",
+    "numa_level",
     "pair_score",
     "simple",
     "topology",

@@ -4,7 +4,7 @@ The numbers are those of NVIDIA's go-gpuallocator: 10 (across CPUs) to 60 (same 
 on PCIe, plus 100 for each NVLink. Unlike there, NVLinks through an NVSwitch count: `Link.nvlinks` includes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -70,22 +70,55 @@ def pair_score(there: Link | None, back: Link | None) -> int:
     each other, a link is half down: its NVLinks do not count, so that such a pair is chosen last (HAMi scores it 0 as
     well). Of two PCIe levels the farther one counts.
     """
-    return _pcie_score(there, back) + NVLINK_SCORE * _nvlinks(there, back)
+    return _level_score(_farther_level(there, back)) + NVLINK_SCORE * _agreed_nvlinks(there, back)
+
+
+class Connection(msgspec.Struct, frozen=True, gc=False):
+    """What connects two GPUs, as `topology` scores it."""
+
+    level: PcieLevel | None
+    """By PCIe, or else by NUMA nodes; None: not known."""
+    nvlinks: int
+    nvlinks_differ: bool
+    """Whether the two ends count different numbers of NVLinks: then none counts."""
+
+
+def connection(one: Device, other: Device) -> Connection:
+    """What connects two GPUs of a node."""
+    there = next((link for link in one.links if link.peer == other.uuid), None)
+    back = next((link for link in other.links if link.peer == one.uuid), None)
+    level = _farther_level(there, back) or numa_level(one.numa_nodes, other.numa_nodes)
+    return Connection(level, _agreed_nvlinks(there, back), len(_nvlink_counts(there, back)) > 1)
+
+
+def numa_level(one: Collection[int], other: Collection[int]) -> PcieLevel | None:
+    """How far apart two devices are by their NUMA nodes; None where those of either are not known."""
+    if not one or not other:
+        return None
+    return PcieLevel.CROSS_CPU if set(one).isdisjoint(other) else PcieLevel.SAME_CPU
 
 
 def _pcie_or_numa(one: Device, other: Device, there: Link | None, back: Link | None) -> int:
     """NUMA nodes give the distance where neither end knows its place on PCIe."""
     score = pair_score(there, back)
-    if _pcie_score(there, back) or not one.numa_nodes or not other.numa_nodes:
+    if _farther_level(there, back) is not None:
         return score
-    near = set(one.numa_nodes) & set(other.numa_nodes)
-    return score + PCIE_SCORE[PcieLevel.SAME_CPU if near else PcieLevel.CROSS_CPU]
+    return score + _level_score(numa_level(one.numa_nodes, other.numa_nodes))
 
 
-def _pcie_score(there: Link | None, back: Link | None) -> int:
-    return min((PCIE_SCORE[end.pcie] for end in (there, back) if end is not None and end.pcie is not None), default=0)
+def _farther_level(there: Link | None, back: Link | None) -> PcieLevel | None:
+    levels = (end.pcie for end in (there, back) if end is not None and end.pcie is not None)
+    return min(levels, key=PCIE_SCORE.__getitem__, default=None)
 
 
-def _nvlinks(there: Link | None, back: Link | None) -> int:
-    counts = {end.nvlinks for end in (there, back) if end is not None and end.nvlinks > 0}
+def _level_score(level: PcieLevel | None) -> int:
+    return 0 if level is None else PCIE_SCORE[level]
+
+
+def _agreed_nvlinks(there: Link | None, back: Link | None) -> int:
+    counts = _nvlink_counts(there, back)
     return min(counts.pop(), MAX_NVLINKS) if len(counts) == 1 else 0
+
+
+def _nvlink_counts(there: Link | None, back: Link | None) -> set[int]:
+    return {end.nvlinks for end in (there, back) if end is not None and end.nvlinks > 0}

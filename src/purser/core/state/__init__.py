@@ -2,6 +2,7 @@
 
 - ``documents``: its types, which are versioned.
 - ``building``: its parts, made of fleet and ledger.
+- ``node_documents``, ``node_details``: the same for the document on one node, `GET /v1/nodes/NAME`.
 - ``rollout``: a document of its own, on what the operator rolls out.
 """
 
@@ -18,6 +19,15 @@ from purser.core.state.documents import (
     StateReplica,
     StateShare,
     StateWaiting,
+)
+from purser.core.state.node_details import details_of_gpus, node_details
+from purser.core.state.node_documents import (
+    NodeDetails,
+    StateKubelet,
+    StateKubeletResource,
+    StateLink,
+    StateNodeGpu,
+    StatePoolPlace,
 )
 from purser.core.state.rollout import (
     ROLLOUT_VERSION,
@@ -38,6 +48,7 @@ __all__ = [
     "ROLLOUT_VERSION",
     "STATE_VERSION",
     "ClusterState",
+    "NodeDetails",
     "Rollout",
     "RolloutCondition",
     "RolloutCounts",
@@ -51,11 +62,18 @@ __all__ = [
     "StateGpu",
     "StateGpuHealth",
     "StateGrant",
+    "StateKubelet",
+    "StateKubeletResource",
+    "StateLink",
     "StateNode",
+    "StateNodeGpu",
+    "StatePoolPlace",
     "StateReason",
     "StateReplica",
     "StateShare",
     "StateWaiting",
+    "details_of_gpus",
+    "node_details",
     "rollout",
     "rollout_node",
     "state_grant",

@@ -12,7 +12,15 @@ from purser.adapters.objects import ClusterObjects
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
-from purser.core.state import ClusterState, StateReason, StateWaiting, state_grant, state_node
+from purser.core.state import (
+    ClusterState,
+    NodeDetails,
+    StateReason,
+    StateWaiting,
+    node_details,
+    state_grant,
+    state_node,
+)
 from purser.core.wording import counted
 from purser.kube.objects import Pod
 from purser.scheduler.explaining.explainer import Explainer
@@ -91,6 +99,12 @@ class Overview(Explainer):
         note = f"reasons are not shown for {counted(left_out, 'waiting pod')}: use purser why POD to see one"
         notes = (*state.notes, note) if left_out else state.notes
         return msgspec.structs.replace(state, waiting=waiting, notes=notes)
+
+    def node_details(self, name: str) -> NodeDetails | None:
+        """The document on one node; None: there is no such node with GPUs."""
+        fleet = self._cluster.fleet
+        node = fleet.node(name)
+        return None if node is None else node_details(node, fleet.kubelet_report(name))
 
     def _is_cordoned(self, name: str) -> bool:
         node = self._cluster.node_object(name)

@@ -3,6 +3,7 @@ those whom the API server vouches for.
 
 - ``access``: whose a token is and what its user may read, asked of the API server and remembered for seconds.
 - ``page``: the documents, made in small steps beside kube-scheduler's questions, at most once a second.
+- ``nodes``: the document on one node.
 - ``rollout_page``: the document on what the operator rolls out.
 - ``serving``: paths, answers, and how much clients can make of a server.
 
@@ -10,8 +11,9 @@ Not here: the types of the document (`purser.core.state`), and who reads it (`pu
 """
 
 from purser.scheduler.read_api.access import AccessControl
+from purser.scheduler.read_api.nodes import NodePage
 from purser.scheduler.read_api.page import StatePage
 from purser.scheduler.read_api.rollout_page import RolloutPage
 from purser.scheduler.read_api.serving import READ_API_LIMITS, read_api_app
 
-__all__ = ["READ_API_LIMITS", "AccessControl", "RolloutPage", "StatePage", "read_api_app"]
+__all__ = ["READ_API_LIMITS", "AccessControl", "NodePage", "RolloutPage", "StatePage", "read_api_app"]

@@ -17,7 +17,8 @@ from aiohttp.typedefs import Handler
 from purser.connections import Limits
 from purser.core.kubernetes.naming import is_label
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
+from purser.scheduler.read_api.access import STATE_PATH, AccessControl
+from purser.scheduler.read_api.nodes import NodePage
 from purser.scheduler.read_api.page import EncodedState, Scope, StatePage
 from purser.scheduler.read_api.rollout_page import RolloutPage
 
@@ -27,7 +28,10 @@ READ_API_LIMITS = Limits(connections=64, request_s=10.0, idle_s=30.0)
 
 NAMESPACE_STATE_PATH = "/v1/namespaces/{namespace}/state"
 ROLLOUT_PATH = "/v1/rollout"
-"""For those who may read the whole state."""
+"""Who may read the whole state may read it."""
+NODE_PATH = "/v1/nodes/{node}"
+"""Who may read the whole state may read it."""
+NAMESPACE_NODE_PATH = "/v1/namespaces/{namespace}/nodes/{node}"
 
 MAX_ANSWERS = 8
 """Documents that are sent at once."""
@@ -64,38 +68,52 @@ class SentAnswers:
                 del self._by_user[user]
 
 
+Document = Callable[[web.Request, Scope | None], Awaitable[EncodedState]]
+"""What a request asks for, for readers of one namespace's part or the whole. Raises aiohttp's errors."""
+
+
 def read_api_app(
-    access: AccessControl, page: StatePage, rollouts: RolloutPage, metrics: SchedulerMetrics
+    access: AccessControl, page: StatePage, nodes: NodePage, rollouts: RolloutPage, metrics: SchedulerMetrics
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = SentAnswers()
 
-    async def state(request: web.Request) -> web.StreamResponse:
-        namespace = request.match_info.get("namespace")
-        if namespace is not None and not is_label(namespace):
-            raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
-        verdict = await access.verdict(request.headers.get("Authorization", ""), namespace)
-        scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
-        return await answered(request, verdict, lambda: page.current(scope))
+    async def state(_: web.Request, scope: Scope | None) -> EncodedState:
+        return await page.current(scope)
 
-    async def rollout(request: web.Request) -> web.StreamResponse:
-        verdict = await access.verdict(request.headers.get("Authorization", ""))
-        return await answered(request, verdict, rollouts.current)
+    async def node(request: web.Request, scope: Scope | None) -> EncodedState:
+        found = nodes.of(request.match_info["node"], scope)
+        if found is None:
+            raise web.HTTPNotFound(text="there is no node of this name with GPUs that you are allowed to see\n")
+        return found
 
-    async def answered(
-        request: web.Request, verdict: AccessVerdict, current: Callable[[], Awaitable[EncodedState]]
-    ) -> web.StreamResponse:
-        if verdict.status != 200:
-            return _refusal(verdict.status, verdict.message)
-        async with answers.one(verdict.user):
-            try:
-                document = await current()
-            except Exception:
-                log.exception("Failed to build a document", path=request.path)
-                return web.Response(status=500, text="internal error in Purser: see the log of Purser's scheduler\n")
-            if request.headers.get("If-None-Match") == document.tag:
-                return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
-            return await _send(request, document)
+    async def rollout(_: web.Request, scope: Scope | None) -> EncodedState:
+        return await rollouts.current()
+
+    def answering(document_of: Document) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            namespace = request.match_info.get("namespace")
+            if namespace is not None and not is_label(namespace):
+                raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
+            verdict = await access.verdict(request.headers.get("Authorization", ""), namespace)
+            if verdict.status != 200:
+                return _refusal(verdict.status, verdict.message)
+            scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
+            async with answers.one(verdict.user):
+                try:
+                    document = await document_of(request, scope)
+                except web.HTTPException:
+                    raise
+                except Exception:
+                    log.exception("Failed to build a document of the read API", path=request.path)
+                    return web.Response(
+                        status=500, text="internal error in Purser: see the log of Purser's scheduler\n"
+                    )
+                if request.headers.get("If-None-Match") == document.tag:
+                    return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
+                return await _send(request, document)
+
+        return answer
 
     @web.middleware
     async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -108,9 +126,15 @@ def read_api_app(
         return response
 
     app = web.Application(middlewares=[counted])
-    app.router.add_get(STATE_PATH, state, allow_head=False)
-    app.router.add_get(NAMESPACE_STATE_PATH, state, allow_head=False)
-    app.router.add_get(ROLLOUT_PATH, rollout, allow_head=False)
+    documents = {
+        STATE_PATH: state,
+        NAMESPACE_STATE_PATH: state,
+        NODE_PATH: node,
+        NAMESPACE_NODE_PATH: node,
+        ROLLOUT_PATH: rollout,
+    }
+    for path, document_of in documents.items():
+        app.router.add_get(path, answering(document_of), allow_head=False)
     return app
 
 

@@ -1,0 +1,107 @@
+"""What a node's page shows of its hardware: a matrix of what connects its GPUs, as `nvidia-smi topo -m` prints it, and
+of how near network devices are to them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from purser.core.model import PcieLevel
+from purser.core.state import NodeDetails, StateKubelet, StateLink, StateNodeGpu, StatePoolPlace
+
+MAX_COLUMNS = 32
+"""GPUs that have a column in the matrix: more are no node's, but of other vendors' divided cards."""
+
+ITSELF, UNKNOWN, DIFFER = "X", "?", "*"
+_NVLINKS = "NV"
+_LEVEL_WORDS = {
+    PcieLevel.SAME_BOARD: "PSB",
+    PcieLevel.SINGLE_SWITCH: "PIX",
+    PcieLevel.MULTI_SWITCH: "PXB",
+    PcieLevel.HOST_BRIDGE: "PHB",
+    PcieLevel.SAME_CPU: "NODE",
+    PcieLevel.CROSS_CPU: "SYS",
+}
+_MEANINGS = {
+    f"{_NVLINKS}#": "this number of NVLinks, directly or through an NVSwitch",
+    "PSB": "the same board",
+    "PIX": "at most one PCIe switch",
+    "PXB": "several PCIe switches, without a host bridge",
+    "PHB": "a PCIe host bridge",
+    "NODE": "the same NUMA node",
+    "SYS": "another NUMA node",
+    DIFFER: "the two GPUs report different numbers of NVLinks, so Purser counts none",
+    UNKNOWN: "not known",
+}
+"""The nearest first."""
+
+
+@dataclass(frozen=True)
+class GpuLinksRow:
+    """A GPU, and what connects it with the GPU of each column."""
+
+    gpu: StateNodeGpu
+    words: Sequence[str]
+    numa_nodes: str
+    """Empty: not known."""
+
+
+@dataclass(frozen=True)
+class PoolLinksRow:
+    """Network devices of one place, and how near the GPU of each column is."""
+
+    pool: StatePoolPlace
+    words: Sequence[str]
+
+
+@dataclass(frozen=True)
+class NodeHardware:
+    """What is shown of one node."""
+
+    gpus: Sequence[GpuLinksRow]
+    columns: Sequence[StateNodeGpu]
+    """Those of `gpus` that have a column."""
+    has_links: bool
+    """Whether anything is known of what connects the GPUs."""
+    pools: Sequence[PoolLinksRow]
+    legend: Sequence[tuple[str, str]]
+    """Words of both matrices, and what they mean."""
+    kubelet: StateKubelet | None
+
+
+def hardware_of(details: NodeDetails) -> NodeHardware:
+    """What is shown of a node's details."""
+    columns = details.gpus[:MAX_COLUMNS]
+    rows = [GpuLinksRow(each, _words(each, columns), numbers(each.numa_nodes)) for each in details.gpus]
+    pools = [
+        PoolLinksRow(each, [UNKNOWN if level is None else _LEVEL_WORDS[level] for level in each.levels[: len(columns)]])
+        for each in details.pools
+    ]
+    shown = {word for row in rows for word in row.words}
+    has_links = bool(shown - {ITSELF, UNKNOWN})
+    words = (shown if has_links else set[str]()) | {word for row in pools for word in row.words}
+    return NodeHardware(rows, columns, has_links, pools, list(_legend(words)), details.kubelet)
+
+
+def numbers(some: Sequence[int]) -> str:
+    """``0, 1``."""
+    return ", ".join(map(str, some))
+
+
+def _words(gpu: StateNodeGpu, columns: Sequence[StateNodeGpu]) -> list[str]:
+    links = {link.peer: link for link in gpu.links}
+    return [ITSELF if other is gpu else _word(links.get(other.uuid)) for other in columns]
+
+
+def _word(link: StateLink | None) -> str:
+    if link is None:
+        return UNKNOWN
+    if link.nvlinks:
+        return f"{_NVLINKS}{link.nvlinks}"
+    word = UNKNOWN if link.level is None else _LEVEL_WORDS[link.level]
+    return word + (DIFFER if link.nvlinks_differ else "")
+
+
+def _legend(words: set[str]) -> Iterator[tuple[str, str]]:
+    known = {f"{_NVLINKS}#" if word.startswith(_NVLINKS) else word.rstrip(DIFFER) for word in words}
+    if any(word.endswith(DIFFER) for word in words):
+        known.add(DIFFER)
+    return ((word, meaning) for word, meaning in _MEANINGS.items() if word in known)
