@@ -38,6 +38,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """On how many nodes it did not fit for each reason, most first; only the replica that places pods knows."""
     message: str = ""
     """What kube-scheduler was told."""
+    suggestion: str = ""
+    """By which change of its own it would fit, as `PodAdvisor` found; empty: none is known."""
 
 
 class PendingTotals(msgspec.Struct):
@@ -102,9 +104,10 @@ class PendingPods:
             if (pod := self._pods.get(uid)) is not None:
                 yield uid, pod
 
-    def judged(self, uid: str, nodes_by_reason: Mapping[str, int], message: str = "") -> None:
+    def judged(self, uid: str, nodes_by_reason: Mapping[str, int], message: str = "", suggestion: str = "") -> None:
         """kube-scheduler asked about it: on so many nodes it does not fit for each reason; it fits where there is none.
-        What most nodes lack is why it waits. ``message``: what kube-scheduler is told."""
+        What most nodes lack is why it waits. ``message``: what kube-scheduler is told; ``suggestion``: what is still
+        known from before."""
         pod = self._pods.get(uid)
         if pod is not None:
             counts = tuple(sorted(nodes_by_reason.items(), key=lambda each: (-each[1], each[0])))
@@ -113,14 +116,24 @@ class PendingPods:
                 reason=counts[0][0] if counts else PendingReason.KUBE_SCHEDULER,
                 nodes_by_reason=counts,
                 message=self._messages.recall(message, lambda: message),
+                suggestion=self._messages.recall(suggestion, lambda: suggestion),
             )
+
+    def advised(self, uid: str, suggestion: str) -> None:
+        """Changes of the pod were tried: by which it would fit; empty: by none."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.suggestion != suggestion:
+            kept = self._messages.recall(suggestion, lambda: suggestion)
+            self._pods[uid] = msgspec.structs.replace(pod, suggestion=kept)
 
     def forget_reasons(self) -> None:
         """Nobody asks this replica any more, or it reads the cluster anew: what it found is of another time."""
         for uid, pod in self._pods.items():
-            if pod.nodes_by_reason or pod.message:
+            if pod.nodes_by_reason or pod.message or pod.suggestion:
                 plain = PendingReason.KUBE_SCHEDULER
-                self._pods[uid] = msgspec.structs.replace(pod, reason=plain, nodes_by_reason=(), message="")
+                self._pods[uid] = msgspec.structs.replace(
+                    pod, reason=plain, nodes_by_reason=(), message="", suggestion=""
+                )
 
     def totals(self) -> dict[tuple[str, str], PendingTotals]:
         """What waits, by namespace and policy; those of which nothing waits are left out."""

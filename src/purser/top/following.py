@@ -160,4 +160,6 @@ def _made(objects: ClusterObjects, sequence: int) -> tuple[Overview, ClusterStat
 def _with_reason(pod: StateWaiting, known: StateWaiting | None) -> StateWaiting:
     if known is None:
         return pod
-    return msgspec.structs.replace(pod, reason=known.reason, message=known.message, reasons=known.reasons)
+    return msgspec.structs.replace(
+        pod, reason=known.reason, message=known.message, reasons=known.reasons, suggestion=known.suggestion
+    )

@@ -17,7 +17,7 @@ from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, part_of
 from purser.web.past_use import PastUse, past_use
 from purser.web.rendering import Renderer
 from purser.web.rollouts import operand_names, rollout_rows
-from purser.web.tables import gpu_places, node_rows, use_by_model, use_by_namespace, waiting_groups
+from purser.web.tables import gpu_places, node_rows, others_with_reason, use_by_model, use_by_namespace, waiting_groups
 
 log = structlog.get_logger("purser.web")
 
@@ -120,7 +120,15 @@ class Pages:
         if grant is None and waiting is None:
             raise _not_found(f"No pod {namespace}/{name} holds GPUs or waits for one.")
         why = await request[FEED].details(namespace, name)
-        values = {"namespace": namespace, "name": name, "grant": grant, "waiting": waiting, "why": why}
+        others = None if waiting is None else others_with_reason(state, waiting)
+        values = {
+            "namespace": namespace,
+            "name": name,
+            "grant": grant,
+            "waiting": waiting,
+            "why": why,
+            "others": others,
+        }
         return self.page(request, "pod.html", values)
 
     async def _waiting(self, request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from purser import __version__
 from purser.core.state import StateGpuHealth
 from purser.top.lines import clean
 from purser.top.views import age
-from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, HeldAmount
+from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, HeldAmount, message_without_suggestion
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(gib=gib, shell=lambda word: shlex.quote(clean(word)))
+        self._environment.filters.update(
+            gib=gib, shell=lambda word: shlex.quote(clean(word)), without_suggestion=message_without_suggestion
+        )
         self._environment.globals.update(
             health_words=list(StateGpuHealth),
             status_classes=STATUS_CLASSES,

@@ -1,10 +1,10 @@
 """What the pages show of a state document: rows, amounts and groups."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from purser.core.state import ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
+from purser.core.state import ADVICE, ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
 from purser.core.wording import natural
 from purser.top.holding import held_by_gpu
 
@@ -72,6 +72,17 @@ class ReasonGroup:
         """When the one that has waited longest was created; empty: not known."""
         return min((pod.since for pod in self.pods if pod.since), default="")
 
+    @property
+    def median(self) -> str:
+        """Half of them were created then or before; empty: not known."""
+        since = sorted(pod.since for pod in self.pods if pod.since)
+        return since[(len(since) - 1) // 2] if since else ""
+
+    @property
+    def suggestions(self) -> Sequence[tuple[str, int]]:
+        """By which changes pods would fit, and how many by each: those of most pods first."""
+        return Counter(pod.suggestion for pod in self.pods if pod.suggestion).most_common()
+
 
 @dataclass
 class UseRow:
@@ -118,6 +129,17 @@ def waiting_groups(state: ClusterState) -> list[ReasonGroup]:
     for pod in sorted(state.waiting, key=lambda each: (each.since or "~", natural(each.pod))):
         groups.setdefault(pod.reason, ReasonGroup(pod.reason)).pods.append(pod)
     return sorted(groups.values(), key=lambda group: (-len(group.pods), group.reason))
+
+
+def others_with_reason(state: ClusterState, pod: StateWaiting) -> ReasonGroup:
+    """The other pods that wait for the same reason as a pod; none where it is not known."""
+    others = (each for each in state.waiting if pod.reason and each.reason == pod.reason and each is not pod)
+    return ReasonGroup(pod.reason, list(others))
+
+
+def message_without_suggestion(pod: StateWaiting) -> str:
+    """Why it waits, without the change by which it would fit, which the scheduler's message ends with."""
+    return pod.message.removesuffix(f"{ADVICE}{pod.suggestion}") if pod.suggestion else pod.message
 
 
 def use_by_namespace(state: ClusterState) -> list[UseRow]:

@@ -15,6 +15,7 @@ from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.model import PcieLevel
 from purser.core.names import KUBELET_ANNOTATION
 from purser.core.placement import Reason
+from purser.core.state import ADVICE
 from purser.scheduler.explaining import Explainer, Overview, UnknownPodError
 
 T4 = ("a", "b")
@@ -184,6 +185,36 @@ def test_of_a_pod_that_fits_its_own_schedulers_last_message_is_told(others):
         "fits on 1 node now (n): purser-scheduler last said: 2\N{REPLACEMENT CHARACTER}",
         "fits on 1 node now (n): purser-scheduler has not tried the pod yet",
     ]
+
+
+LESS = "container c requests nvidia.com/gpumem: 8000 instead of 9000, or if the pod does not have annotation a/b"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"a GPU is too small{ADVICE}{LESS}",
+        f"0/9 nodes are available: 9 node(s) had no suitable GPU: too small{ADVICE}{LESS}.",
+        f"0/9 nodes are available: 4 too small{ADVICE}{LESS}. preemption: 0/9 nodes are available: 9 No victims found.",
+        f"0/9 nodes are available: 4 too small{ADVICE}{LESS}, 5 node(s) had untolerated taint(s).",
+        f"0/9 nodes are available: 4 too small{ADVICE}{LESS}, 5 Insufficient cpu. preemption: not helpful",
+    ],
+)
+def test_a_suggestion_is_read_from_the_condition_as_kube_scheduler_ends_it(message):
+    waits = pod("p", gpu(9000))
+    waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    (found,) = Overview(cluster(waits, node("n", gpus("n", 1, 8000)))).complete().waiting
+    assert (found.reason, found.suggestion) == (Reason.INSUFFICIENT_MEMORY, LESS)
+    (found,) = Overview(cluster(waits, node("n", gpus("n", 1)))).complete().waiting
+    assert found.suggestion == "", "it fits by now"
+
+
+def test_without_a_suggestion_in_the_condition_there_is_none():
+    waits = pod("p", gpu(9000))
+    waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "there is room if"}]
+    assert [each.suggestion for each in Overview(cluster(waits, pod("q", gpu()))).complete().waiting] == ["", ""]
+    waits["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": f"{ADVICE}x"}]
+    assert Overview(cluster(waits)).complete().waiting[0].suggestion == ""
 
 
 def test_what_pods_take_counts_until_they_end():

@@ -10,10 +10,11 @@ import pytest
 from aiohttp import ClientError, ClientSession, CookieJar
 from structlog.testing import capture_logs
 from tests import waiting
-from tests.unit.top.states import cluster, gpu, grant, node
+from tests.unit.top.states import cluster, details, gpu, grant, node
 from tests.unit.top.states import waiting as waiting_pod
 from yarl import URL
 
+from purser.core.state import NodeDetails
 from purser.kube import KubeError
 from purser.telemetry import listening
 from purser.top.asking import ReadRefusedError
@@ -253,8 +254,12 @@ async def test_each_viewer_sees_their_own_namespace_and_no_name_of_another():
     parts = {}
     for team in teams:
         grants = tuple(named(grant(f"{team}-pod-{number}"), team) for number in range(dice.randint(1, 4)))
-        parts[team] = cluster((node("n", gpu(held=900)),), grants, (named(waiting_pod(f"{team}-waits"), team),))
+        waits = msgspec.structs.replace(named(waiting_pod(f"{team}-waits"), team), suggestion=f"{team} asks for less")
+        parts[team] = cluster((node("n", gpu(held=900)),), grants, (waits,))
     api = ReadApi(**{f"{team}token__{team}": part for team, part in parts.items()})
+    for (_, team), source in api.sources.items():
+        (seen,) = details("n", 1).gpus
+        source.nodes["n"] = NodeDetails("n", (msgspec.structs.replace(seen, pci_bus_id=team),), (), None)
     paths = ["/", "/nodes", "/nodes/n", "/gpus/GPU-0", "/waiting", "/use", "/operator", "/events"]
     paths += [f"/pods/{team}/{team}-{what}" for team in teams for what in ("pod-0", "waits")]
     async with server(api) as url, browser(url) as alpha, browser(url) as bravo, browser(url) as carol:
@@ -272,7 +277,9 @@ async def test_each_viewer_sees_their_own_namespace_and_no_name_of_another():
             assert [other for other in others if other in text] == [], (team, path)
             assert response.status in (200, 404)
             if path == "/waiting":
-                assert f"{team}-waits" in text
+                assert f"{team}-waits" in text and f"{team} asks for less" in text
+            if path == "/nodes/n":
+                assert f"<td>{team}</td>" in text
 
 
 async def test_a_proxy_that_asks_for_passwords_leaves_the_token_to_the_form():

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, details, gpu, grant, node, waiting
 from tests.waiting import limit as waiting_limit
 
-from purser.core.state import NodeDetails, StateGpuHealth
+from purser.core.state import ADVICE, NodeDetails, StateGpuHealth
 from purser.kube import KubeError
 from purser.web import pages
 from purser.web.access import is_this_machine
@@ -202,8 +202,33 @@ async def test_of_many_pods_that_wait_for_one_reason_the_oldest_are_shown():
         text = await text_of(client, "/waiting")
         assert text.count("/pods/default/p-") == MAX_PODS_OF_A_REASON
         assert (
-            f"{MAX_PODS_OF_A_REASON + 10} pods, the oldest for 8h; the {MAX_PODS_OF_A_REASON} oldest are shown" in text
-        )
+            f"{MAX_PODS_OF_A_REASON + 10} pods wait, half of them for 6h or longer, the longest for 8h; "
+            f"the {MAX_PODS_OF_A_REASON} oldest are shown"
+        ) in text
+        others = await text_of(client, "/pods/default/p-0")
+        assert f"{MAX_PODS_OF_A_REASON + 9} pods wait, half of them for 5h or longer, the longest for 8h" in others
+
+
+async def test_pods_that_wait_show_what_was_tried_for_them_and_would_make_them_fit():
+    less = "container c requests nvidia.com/gpumem: 8000 instead of 20000"
+    pods = [
+        msgspec.structs.replace(waiting(f"p-{n}"), suggestion=less, message=f"too small{ADVICE}{less}") for n in (0, 1)
+    ]
+    pods.append(msgspec.structs.replace(waiting("p-2"), suggestion="the pod does not have annotation <a>"))
+    async with served(Source(cluster((node("n"),), (), (*pods, waiting("p-3"))))) as (client, _):
+        text = await text_of(client, "/waiting")
+        assert "3 of 4 would fit after a change of their own" in text and f"2 of them if {less}." in text
+        assert text.count(f"<td>too small</td><td>{less}</td>") == 2
+        assert "<td>the pod does not have annotation &lt;a&gt;</td>" in text
+        assert text.count("<td>no change is known</td>") == 1
+        assert f"<dt>Would fit if</dt><dd>{less}</dd>" in await text_of(client, "/pods/default/p-0")
+        assert "Would fit if" not in await text_of(client, "/pods/default/p-3")
+
+
+async def test_a_pod_that_alone_waits_for_its_reason_has_no_others():
+    async with served(Source(cluster((node("n"),), (), (waiting("p"), waiting("q", "Other"))))) as (client, _):
+        assert "1 pod waits, for" in await text_of(client, "/waiting")
+        assert "Others with this reason" not in await text_of(client, "/pods/default/p")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
 
 from purser.core.state.building import state_grant, state_node
 from purser.core.state.documents import (
+    ADVICE,
     STATE_VERSION,
     ClusterState,
     StateContainer,
@@ -45,6 +46,7 @@ from purser.core.state.rollout import (
 )
 
 __all__ = [
+    "ADVICE",
     "ROLLOUT_VERSION",
     "STATE_VERSION",
     "ClusterState",

@@ -12,6 +12,9 @@ from purser.core.pod.manifest import ContainerKind
 
 STATE_VERSION = "v1"
 
+ADVICE = "; there is room if "
+"""In what kube-scheduler is told of a pod, between why it is refused and the change by which it would fit."""
+
 
 class StateGpuHealth(StrEnum):
     """Whether a GPU takes new pods; of several that hold the first."""
@@ -136,6 +139,9 @@ class StateWaiting(msgspec.Struct, frozen=True):
     """In a sentence; empty: nothing is known."""
     reasons: tuple[StateReason, ...] = ()
     """All of them, those of most nodes first, where they are known."""
+    suggestion: str = ""
+    """By which change of its own the pod fitted when the scheduler last tried some, as what follows an *if*; `message`
+    may end with it as well. Empty: none is known."""
 
 
 class StateReplica(msgspec.Struct, frozen=True):

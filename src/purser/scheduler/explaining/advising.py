@@ -20,6 +20,7 @@ from purser.adapters.pods import ref_of_request
 from purser.core.decoding import brief
 from purser.core.model import PodRequest
 from purser.core.placement import Evaluator
+from purser.core.state import ADVICE
 from purser.kube.events import EventRecorder
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import Pod
@@ -27,6 +28,7 @@ from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS, ref_of
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.changes import Suggestion
+from purser.scheduler.explaining.last_message import MAX_ADVICE
 from purser.scheduler.explaining.live_judge import LiveJudge
 from purser.scheduler.explaining.suggesting import changes_of_devices
 from purser.scheduler.explaining.trial import PodTrial
@@ -43,8 +45,6 @@ VERDICT_PERIOD_S = 0.05
 _REST = 9.0
 """Times as long as a verdict took: a tenth of the time at most."""
 _LOOK_PERIOD_S = 1.0
-_MAX_WAYS = 400
-"""Characters of what is suggested: names of containers, resources and annotations have bounds, and two fit."""
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -72,8 +72,11 @@ class PodAdvisor:
         events: EventRecorder,
         failures: ObjectFailures,
         is_active: Callable[[], bool],
+        on_advice: Callable[[str, str], None] = lambda uid, ways: None,
     ) -> None:
-        """``is_active``: whether this replica is the one that places pods."""
+        """``is_active``: whether this replica is the one that places pods; ``on_advice``: called with a pod's uid and
+        by which changes it fits, or an empty text, whenever that was looked for."""
+        self._on_advice = on_advice
         self._cache, self._events, self._failures, self._is_active = cache, events, failures, is_active
         self._evaluator = evaluator.for_trials()
         self._feasibility = Feasibility(cache, self._evaluator, reservations)
@@ -90,8 +93,13 @@ class PodAdvisor:
         known = self._waiting.get(pod_uid)
         if known is None or not known.ways:
             return why
-        advice = f"; there is room if {known.ways}"
+        advice = f"{ADVICE}{known.ways}"
         return (why if len(why) + len(advice) <= most else brief(why, most - len(advice))) + advice
+
+    def ways(self, pod_uid: str) -> str:
+        """By which changes the pod fitted when it was last looked at, as the end of a sentence; empty: by none."""
+        known = self._waiting.get(pod_uid)
+        return "" if known is None else known.ways
 
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
@@ -122,12 +130,13 @@ class PodAdvisor:
             return
         ways = ""
         with self._failures.guard(PODS, ref_of_request(refused.request)):
-            ways = brief(_ways(await self._tried(pod, refused.node_names)), _MAX_WAYS)
+            ways = brief(_ways(await self._tried(pod, refused.node_names)), MAX_ADVICE)
         known = self._waiting.get(uid)
         if known is None or not self._is_active():
             return
         due = self._cache.clock.monotonic() + AGAIN_AFTER_S
         self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways))
+        self._on_advice(uid, ways)
         if ways and ways != refused.ways:
             message = f"There is room now if {ways}"
             self._events.event(ref_of(PODS, pod), SchedulerReason.FITS_IF_CHANGED, message)

@@ -25,7 +25,7 @@ from purser.core.wording import counted
 from purser.kube.objects import Pod
 from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.judging import Judgement, reason_counts
-from purser.scheduler.explaining.last_message import last_message
+from purser.scheduler.explaining.last_message import last_advice, last_message
 from purser.scheduler.reasons import PendingReason
 
 MAX_JUDGED = 500
@@ -85,9 +85,7 @@ class Overview(Explainer):
                     continue
                 self._known[kind] = self._judge(pod)
             reason = self._known[kind]
-            found[uid] = msgspec.structs.replace(
-                self._entry(pod), reason=reason.reason, message=_message(pod, reason), reasons=reason.reasons
-            )
+            found[uid] = _with_reason(pod, self._entry(pod), reason)
         return found
 
     def complete(self) -> ClusterState:
@@ -125,6 +123,7 @@ class Overview(Explainer):
             gpus=self._gpus[kind],
             reason="",
             message="",
+            suggestion=last_advice(pod),
         )
 
     def _judge(self, pod: Pod) -> StateWaiting:
@@ -146,6 +145,14 @@ def _first(pod: Pod, found: Judgement, reasons: Collection[StateReason]) -> tupl
         return str(PendingReason.KUBE_SCHEDULER), f"fits on {counted(len(found.fits), 'node')} now ({some})"
     first = next(iter(reasons), None)
     return ("", "there are no nodes") if first is None else (first.reason, first.text)
+
+
+def _with_reason(pod: Pod, entry: StateWaiting, judged: StateWaiting) -> StateWaiting:
+    """A pod of a kind that was judged. What its scheduler advised is of the past where it fits by now."""
+    advice = "" if judged.reason == PendingReason.KUBE_SCHEDULER else entry.suggestion
+    return msgspec.structs.replace(
+        entry, reason=judged.reason, message=_message(pod, judged), reasons=judged.reasons, suggestion=advice
+    )
 
 
 def _message(pod: Pod, judged: StateWaiting) -> str:

@@ -96,7 +96,9 @@ class KubeExtender:
         self._binder = Binder(client, cache, keys, reservations, gate, events)
         self._preemptor = Preemptor(client, cache, feasibility, reservations, gate, events)
         self._requeue_hints = RequeueHints(client, cache, feasibility)
-        self._advisor = PodAdvisor(cache, evaluator, reservations, events, client.failures, lambda: gate.is_open)
+        self._advisor = PodAdvisor(
+            cache, evaluator, reservations, events, client.failures, lambda: gate.is_open, self.pending.advised
+        )
         self._early_nominations = EarlyNominations(client, cache, feasibility, reservations, gate, metrics)
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._was_active = False
@@ -145,7 +147,7 @@ class KubeExtender:
         self._latest = None
         self._reservations.withdraw(request.uid)
         why = self._advisor.with_advice(request.uid, self._feasibility.explain(request, evaluation), MAX_WHY)
-        self.pending.judged(request.uid, nodes_by_reason, _bounded(why))
+        self.pending.judged(request.uid, nodes_by_reason, _bounded(why), self._advisor.ways(request.uid))
         if await self._is_there(args.pod):
             self._requeue_hints.refused(request, names)
             self._advisor.refused(request, names)

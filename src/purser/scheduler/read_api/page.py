@@ -251,7 +251,7 @@ async def _digest(pieces: Iterable[bytes]) -> bytes:
 def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> StateWaiting:
     """A pod of which there is no message was not refused; ``knows_why``: as far as a replica knows that places pods."""
     if not knows_why:
-        pod = msgspec.structs.replace(pod, reason="", nodes_by_reason=(), message="")
+        pod = msgspec.structs.replace(pod, reason="", nodes_by_reason=(), message="", suggestion="")
     reasons = tuple(StateReason("Purser", reason, nodes, 0, "") for reason, nodes in pod.nodes_by_reason)
     return StateWaiting(
         namespace=pod.namespace,
@@ -264,4 +264,5 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
         reason=str(pod.reason),
         message=pod.message or (_WAITS if knows_why else ""),
         reasons=reasons,
+        suggestion=pod.suggestion,
     )

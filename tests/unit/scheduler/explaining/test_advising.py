@@ -15,6 +15,7 @@ from tests.unit.scheduler.extender_world import replica, server
 
 from purser.adapters.objects import read_objects
 from purser.core.dialects.selectors import USE_GPUTYPE, USE_GPUUUID
+from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.core.placement import Evaluator
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.scheduler.explaining import ChangeKind, Explainer, advising
@@ -83,6 +84,10 @@ async def refused(world, pod, *nodes):
     return why
 
 
+def suggested(world, pod):
+    return dict(world.extender.pending.pods())[pod.metadata.uid].suggestion
+
+
 async def looked(world, clock, *, after_s=FIRST_AFTER_S):
     await clock.sleep(after_s)
     await world.extender._advisor.look()
@@ -107,6 +112,7 @@ async def looked(world, clock, *, after_s=FIRST_AFTER_S):
 )
 async def test_a_pod_that_waits_is_told_what_why_says_and_so_is_who_asks_next(monkeypatch, pod, expected):
     async with stopped(monkeypatch) as (world, clock):
+        world.extender.attach(world.pods)
         await world.add_node("a", cards=2)
         room = {"status": {"allocatable": {**ROOM, "nvidia.com/gpu": "20"}}}
         await world.client.patch_merge(NODES, "a", room, subresource="status")
@@ -121,7 +127,9 @@ async def test_a_pod_that_waits_is_told_what_why_says_and_so_is_who_asks_next(mo
         await looked(world, clock, after_s=1)
         [message] = await advice(world, "waits")
         assert message == f"There is room now if {expected}"
+        assert suggested(world, waits) == expected, "for the read API, before kube-scheduler asks again"
         assert await refused(world, waits, "a") == f"{why}; {message.replace('There is room now', 'there is room')}"
+        assert suggested(world, waits) == expected
         by_kind = {}
         for each in Explainer(await read_objects(world.client)).explain("default", "waits").suggestions:
             if each.kind in TOLD:
@@ -264,6 +272,30 @@ async def test_a_long_reason_leaves_room_for_the_advice(monkeypatch):
         found = world.extender._advisor.with_advice(pod.metadata.uid, "why " * 1000, 1024)
         assert len(found) <= 1024
         assert found.endswith("...; there is room if container c requests nvidia.com/gpumem: 1500 instead of 2000")
+
+
+async def test_a_suggestion_ends_with_what_it_was_for(monkeypatch):
+    async with stopped(monkeypatch) as (world, clock):
+        world.extender.attach(world.pods)
+        await world.add_node("a", memory=1500)
+        pod = await world.add_pod("p", 2000)
+
+        async def advised():
+            await refused(world, pod, "a")
+            await looked(world, clock, after_s=AGAIN_AFTER_S)
+            return suggested(world, pod)
+
+        assert await advised() == "container c requests nvidia.com/gpumem: 1500 instead of 2000"
+        await world.client.patch_merge(NODES, "a", {"metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: "a-0"}}})
+        assert await advised() == "", "nothing that its author could change helps any more"
+        await world.client.patch_merge(NODES, "a", {"metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: None}}})
+        assert await advised()
+        await world.add_node("b", memory=4000)
+        assert (await world.filter(pod, "a", "b")).node_names == ["b"]
+        assert suggested(world, pod) == "", "it fits"
+        assert await advised()
+        world.extender.pending.forget_reasons()
+        assert suggested(world, pod) == ""
 
 
 def live(objects):

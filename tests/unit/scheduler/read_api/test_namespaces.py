@@ -54,7 +54,9 @@ def cluster(nodes, held, waiting, disputes):
         refusal = Refusal(((Reason.DISPUTED, 1),), devices=1, dispute=why)
         told = explain({"node-0": refusal}, PodRequest("uid", namespace, name, ()), fleet)
         words = ((str(Reason.DISPUTED), 1),)
-        pending[f"{name}-uid"] = PendingPod(namespace, name, "", 0, "", 1, Reason.DISPUTED, words, told)
+        pending[f"{name}-uid"] = PendingPod(
+            namespace, name, "", 0, "", 1, Reason.DISPUTED, words, told, f"{namespace} asks for less"
+        )
     for namespace, node, gpu in disputes:
         node, gpu = node % len(nodes), gpu % nodes[node % len(nodes)]
         before = fleet.disputes(f"node-{node}")

@@ -33,6 +33,7 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     large = await world.add_pod("large", memory=9000, priority=7)
     answer = await world.filter(large, "n1", "n2")
     await world.add_pod("new", memory=100)
+    world.extender.pending.advised(large.metadata.uid, "it asked for less")
     odd = await world.add_pod("odd", memory="16Gi")
     await world.filter(odd, "n1")
 
@@ -55,6 +56,7 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     assert waits.since.endswith("Z")
     assert {waits.message} == set(answer.failed_nodes.values()), "the words of the event"
     assert sum(each.nodes for each in waits.reasons) == 2
+    assert [by_name[name].suggestion for name in ("large", "new", "odd")] == ["it asked for less", "", ""]
     assert by_name["new"].message.startswith("Purser has not rejected the pod")
     assert by_name["odd"].reason == "InvalidRequest"
     assert "16Gi" in by_name["odd"].message
@@ -68,6 +70,7 @@ async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does(
         large = await world.add_pod("large", memory=9000)
         await world.add_pod("new", memory=100)
         await world.filter(large, "n1")
+        world.extender.pending.advised(large.metadata.uid, "it asked for less")
 
         def replica_now():
             return StateReplica("pod-1", world.extender.places_pods, "pod-2")
@@ -77,6 +80,7 @@ async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does(
         async def told():
             world.clock.ahead_s += 100 * FRESH_FOR_S
             state = msgspec.json.decode(body(await page.current()), type=ClusterState)
+            assert any(each.suggestion for each in state.waiting) == leads
             return state.notes, {each.pod: (each.reason, bool(each.message), each.reasons) for each in state.waiting}
 
         notes, why = await told()
