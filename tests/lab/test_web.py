@@ -67,6 +67,9 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await page.keyboard.press("Enter")
         await tab.shows("main", "default/small")
         assert page.url.endswith(f"/gpus/{holder}")
+        await page.get_by_role("link", name="default/small").click()
+        await tab.shows("tbody th", "Scheduled, and GPUs granted")
+        await tab.open(f"gpus/{holder}")
 
         # A GPU that is lost is sick at once on its page, then on the fleet's, and in the table.
         node = next(name for name, each in lab.nodes.items() if holder in each.driver.uuids)

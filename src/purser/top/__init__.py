@@ -7,7 +7,7 @@
   nothing.
 - ``terminal``: the terminal itself: raw keys, the alternate screen, and everything as it was at the end.
 - ``source``: where the state comes from. ``following``: the cluster by watches, with a kubeconfig; ``asking``: by the
-  scheduler's read API.
+  scheduler's read API. ``steps``: a pod's way, of its status.
 - ``running``: the loop that holds them together.
 
 `views`, `holding`, `screen`, `keys` and `drawing` are pure.

@@ -18,6 +18,7 @@ from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
 from purser.recent import Recent
+from purser.top.steps import PodStep
 
 Document = TypeVar("Document")
 
@@ -220,6 +221,10 @@ class PolledScheduler:
         waiting = () if self.state is None else self.state.waiting
         found = next((each for each in waiting if (each.namespace, each.pod) == (namespace, pod)), None)
         return [] if found is None else reason_lines(found)
+
+    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
+        """The state does not have them."""
+        return []
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Asked of the scheduler once for all who look at the node."""

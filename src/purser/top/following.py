@@ -17,8 +17,10 @@ from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
+from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resources import NODES, Resource
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
+from purser.top.steps import PodStep, steps_of
 
 T = TypeVar("T")
 
@@ -88,6 +90,12 @@ class FollowedCluster:
         statuses, problems = await read_policies(self._client)
         nodes = tuple(self._informers[NODES.kind].store.values()) if NODES.kind in self._informers else ()
         return await asyncio.to_thread(make_rollout, statuses, nodes, problems)
+
+    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
+        """Of the pod's status."""
+        informer = self._informers.get(SCHEDULED_PODS.kind)
+        found = None if informer is None else informer.store.get(f"{namespace}/{pod}")
+        return [] if found is None else steps_of(found)
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Of the node's annotations."""

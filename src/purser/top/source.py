@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from purser.core.state import ClusterState, NodeDetails, Rollout
+from purser.top.steps import PodStep
 
 
 class StateSource(Protocol):
@@ -36,6 +37,10 @@ class StateSource(Protocol):
 
     async def rollout(self) -> Rollout:
         """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
+        ...
+
+    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
+        """When a pod came to each step of its way; empty: not known."""
         ...
 
     async def node_details(self, name: str) -> NodeDetails | None:

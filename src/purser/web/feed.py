@@ -11,6 +11,7 @@ from purser.core.state import ClusterState, NodeDetails, Rollout
 from purser.kube import Clock
 from purser.kube.racing import until
 from purser.top.source import StateSource
+from purser.top.steps import PodStep
 from purser.web.fleet import Fleet, FleetChange, Summary, TileNode, difference, fleet_of, summary_of
 
 LEAST_PAUSE_S = 1.0
@@ -76,6 +77,10 @@ class Feed:
     async def rollout(self) -> Rollout:
         """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
         return await self._source.rollout()
+
+    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
+        """When a pod came to each step of its way; empty: not known."""
+        return self._source.steps(namespace, pod)
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """How a node's GPUs are connected, and what its kubelet reports; None: not known. Raises `KubeError`."""

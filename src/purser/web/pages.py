@@ -128,6 +128,7 @@ class Pages:
             "waiting": waiting,
             "why": why,
             "others": others,
+            "steps": request[FEED].steps(namespace, name),
         }
         return self.page(request, "pod.html", values)
 

@@ -10,6 +10,7 @@ from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
 
 from purser.core.state import ROLLOUT_VERSION, ClusterState, NodeDetails, Rollout
 from purser.telemetry import listening
+from purser.top.steps import PodStep
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.feed import Feed
 from purser.web.pages import Pages
@@ -31,6 +32,7 @@ class Source:
         self.state = state
         self.problem = ""
         self.lines = ["the reason"]
+        self.way: list[PodStep] = []
         self.nodes: dict[str, NodeDetails | Exception] = {}
         self.asked: list[tuple[str, str]] = []
         self._on_change = lambda: None
@@ -55,6 +57,9 @@ class Source:
         if isinstance(self.rolled_out, Exception):
             raise self.rolled_out
         return self.rolled_out
+
+    def steps(self, namespace: str, pod: str) -> list[PodStep]:
+        return self.way
 
     async def node_details(self, name: str) -> NodeDetails | None:
         found = self.nodes.get(name)

@@ -11,6 +11,7 @@ from tests.waiting import limit as waiting_limit
 
 from purser.core.state import ADVICE, NodeDetails, StateGpuHealth
 from purser.kube import KubeError
+from purser.top.steps import PodStep
 from purser.web import pages
 from purser.web.access import is_this_machine
 from purser.web.hardware import MAX_COLUMNS
@@ -83,6 +84,15 @@ async def test_an_error_on_a_page_is_its_own_alone():
             assert "Error in Purser" in await text_of(client, "/pods/default/big", 500)
             assert "big" in await text_of(client, "/waiting")
     assert [each["event"] for each in logs] == ["Failed to build a page"]
+
+
+async def test_a_pod_shows_its_steps_where_they_are_known():
+    source = Source()
+    async with served(source) as (client, _):
+        assert "Steps" not in await text_of(client, "/pods/default/holder")
+        source.way = [PodStep("Created", "2027-01-15T08:00:00Z", 0), PodStep("Scheduled", "2027-01-15T08:00:07Z", 7)]
+        text = await text_of(client, "/pods/default/holder")
+        assert 'Scheduled</th><td>2027-01-15T08:00:07Z</td><td class="number">7</td>' in text
 
 
 NVSWITCH_NODE = details("n", gpus=3)
@@ -161,6 +171,7 @@ async def test_names_and_texts_of_the_cluster_never_become_markup():
     wait = msgspec.structs.replace(waiting(HOSTILE, HOSTILE, HOSTILE), namespace=HOSTILE)
     source = Source(cluster((node(HOSTILE, gpus),), (held,), (wait,)))
     source.lines = [HOSTILE]
+    source.way = [PodStep(HOSTILE, HOSTILE, 1)]
     source.problem = HOSTILE
     source.nodes[HOSTILE] = hostile_details()
     name = quote(HOSTILE, safe="")
@@ -228,7 +239,7 @@ async def test_pods_that_wait_show_what_was_tried_for_them_and_would_make_them_f
 async def test_a_pod_that_alone_waits_for_its_reason_has_no_others():
     async with served(Source(cluster((node("n"),), (), (waiting("p"), waiting("q", "Other"))))) as (client, _):
         assert "1 pod waits, for" in await text_of(client, "/waiting")
-        assert "Others with this reason" not in await text_of(client, "/pods/default/p")
+        assert "Same reason" not in await text_of(client, "/pods/default/p")
 
 
 @pytest.mark.parametrize(

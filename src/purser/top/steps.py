@@ -1,0 +1,56 @@
+"""A pod's way from its creation to running containers, as its status has it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from purser.core.kubernetes.times import parsed
+from purser.core.names import GRANT_ANNOTATION
+from purser.kube.objects import Pod
+from purser.kube.pod_details import PodCondition, ScheduledPod
+
+_CONDITIONS = (
+    ("PodReadyToStartContainers", "Sandbox ready"),
+    ("Initialized", "Init containers done"),
+    ("ContainersReady", "Containers ready"),
+)
+
+
+@dataclass(frozen=True)
+class PodStep:
+    """What a pod has come to."""
+
+    name: str
+    time: str
+    """RFC 3339, whole seconds."""
+    seconds: int
+    """Since the step before; 0 for the first."""
+
+
+def steps_of(pod: Pod) -> list[PodStep]:
+    """The steps, in the order of their times. A condition has the time when it last changed, so a step may have been
+    reached before."""
+    timed = ((parsed(time), name, time) for name, time in _steps(pod))
+    known = sorted(((at, name, time) for at, name, time in timed if at is not None), key=lambda step: step[0])
+    before = [known[0][0], *(at for at, _, _ in known)] if known else []
+    return [PodStep(name, time, int(at - last)) for (at, name, time), last in zip(known, before, strict=False)]
+
+
+def _steps(pod: Pod) -> Iterator[tuple[str, str]]:
+    conditions = _conditions(pod)
+    yield "Created", pod.metadata.creation_timestamp
+    scheduled = conditions.get("PodScheduled", PodCondition())
+    if scheduled.status == "False":
+        yield "First refused by its scheduler", scheduled.last_transition_time
+    elif scheduled.status == "True":
+        # The grant comes with the Binding.
+        has_grant = GRANT_ANNOTATION in pod.metadata.annotations
+        yield "Scheduled, and GPUs granted" if has_grant else "Scheduled", scheduled.last_transition_time
+    yield "Accepted by kubelet", pod.status.start_time
+    for type_, name in _CONDITIONS:
+        if (found := conditions.get(type_, PodCondition())).status == "True":
+            yield name, found.last_transition_time
+
+
+def _conditions(pod: Pod) -> dict[str, PodCondition]:
+    conditions: Sequence[PodCondition] = pod.status.conditions if isinstance(pod, ScheduledPod) else ()
+    return {each.type: each for each in conditions}
