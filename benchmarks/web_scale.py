@@ -31,6 +31,7 @@ from purser.cli.serving import LogLevel, configure_logs
 from purser.core.model import ContainerKind, GrantState
 from purser.core.state import (
     ClusterState,
+    NodeDetails,
     StateContainer,
     StateGpu,
     StateGpuHealth,
@@ -39,6 +40,7 @@ from purser.core.state import (
     StateShare,
 )
 from purser.kube import SystemClock
+from purser.top.steps import PodStep
 from purser.web import Feed, serving_pages
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -144,6 +146,12 @@ class MadeUpFleet:
 
     async def details(self, namespace: str, pod: str) -> list[str]:
         return []
+
+    def steps(self, namespace: str, pod: str) -> list[PodStep]:
+        return []
+
+    async def node_details(self, name: str) -> NodeDetails | None:
+        return None
 
     def _next(self, changes: int) -> ClusterState:
         before = time.thread_time()
