@@ -30,8 +30,10 @@ from pathlib import Path
 from purser.cli.serving import LogLevel, configure_logs
 from purser.core.model import ContainerKind, GrantState
 from purser.core.state import (
+    ROLLOUT_VERSION,
     ClusterState,
     NodeDetails,
+    Rollout,
     StateContainer,
     StateGpu,
     StateGpuHealth,
@@ -149,6 +151,9 @@ class MadeUpFleet:
 
     def steps(self, namespace: str, pod: str) -> list[PodStep]:
         return []
+
+    async def rollout(self) -> Rollout:
+        return Rollout(ROLLOUT_VERSION, (), ())
 
     async def node_details(self, name: str) -> NodeDetails | None:
         return None
