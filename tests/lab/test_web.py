@@ -60,6 +60,13 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await page.wait_for_url(re.compile("gpu=GPU-"))
         holder = re.search("gpu=(GPU-[0-9a-f-]+)", page.url)[1]
 
+        # Nodes are grouped by the labels that say where they are.
+        await lab.client.patch_merge(NODES.raw(), "t4-4-0", {"metadata": {"labels": {"example.com/rack": "r1"}}})
+        by_rack = page.locator("#toolbar select[name=group] option", has_text="label example.com/rack")
+        await by_rack.wait_for(state="attached")
+        await page.get_by_label("Group by").select_option("label:example.com/rack")
+        await page.wait_for_url(re.compile("group=label%3Aexample.com%2Frack"))
+
         # A view is an address.
         await page.reload()
         await tab.shows("#details", "default/small")

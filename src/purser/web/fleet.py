@@ -51,6 +51,8 @@ class TileNode(msgspec.Struct, frozen=True):
     name: str
     cordoned: bool
     gpus: tuple[TileGpu, ...]
+    topology: Mapping[str, str] = {}
+    """Labels by which people may group."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -130,14 +132,15 @@ def difference(before: Fleet, now: Fleet) -> FleetChange:
 
 def _are_same_devices(old: TileNode, new: TileNode) -> bool:
     return (
-        old.cordoned == new.cordoned
+        (old.cordoned, old.topology) == (new.cordoned, new.topology)
         and len(old.gpus) == len(new.gpus)
         and all(was.is_same_device(gpu) for was, gpu in zip(old.gpus, new.gpus, strict=True))
     )
 
 
 def _node(node: StateNode, parts: Mapping[str, Sequence[TilePart]]) -> TileNode:
-    return TileNode(node.name, node.cordoned, tuple(_gpu(gpu, parts.get(gpu.uuid, ())) for gpu in node.gpus))
+    gpus = tuple(_gpu(gpu, parts.get(gpu.uuid, ())) for gpu in node.gpus)
+    return TileNode(node.name, node.cordoned, gpus, node.topology)
 
 
 def _gpu(gpu: StateGpu, parts: Sequence[TilePart]) -> TileGpu:

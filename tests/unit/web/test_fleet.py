@@ -44,6 +44,13 @@ def test_unhealthy_and_disputed_gpus_are_counted_together():
     assert (found.gpus, found.unhealthy, found.cordoned) == (4, 2, 1)
 
 
+def test_a_node_that_moves_to_another_rack_is_sent_anew():
+    before = msgspec.structs.replace(node("n"), topology={"example.com/rack": "a"})
+    now = msgspec.structs.replace(before, topology={"example.com/rack": "b"})
+    change = difference(fleet_of(cluster((before, node("m")))), fleet_of(cluster((now, node("m")))))
+    assert [(each.name, each.topology) for each in change.nodes] == [("n", {"example.com/rack": "b"})]
+
+
 def test_a_pod_that_starts_changes_one_gpu():
     before = fleet_of(cluster((node("n", gpu(0), gpu(1)),)))
     now = fleet_of(cluster((node("n", gpu(0, held=100), gpu(1)),), (grant("a"),)))

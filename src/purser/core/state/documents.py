@@ -4,6 +4,7 @@ Within a version fields are added and never change their meaning, name or type; 
 Anything else is another version, under another path.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -68,6 +69,8 @@ class StateNode(msgspec.Struct, frozen=True):
     driver_version: str
     agent_version: str
     gpus: tuple[StateGpu, ...]
+    topology: Mapping[str, str] = {}
+    """Its labels that say where it is: zone, rack, block, NVLink domain."""
 
 
 class StateShare(msgspec.Struct, frozen=True, gc=False):

@@ -9,12 +9,14 @@ from time import monotonic
 import msgspec
 
 from purser.adapters.objects import ClusterObjects
+from purser.core.fleet import NodeState
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
 from purser.core.state import (
     ClusterState,
     NodeDetails,
+    StateNode,
     StateReason,
     StateWaiting,
     node_details,
@@ -60,7 +62,7 @@ class Overview(Explainer):
             instance="",
             sequence=sequence,
             replica=None,
-            nodes=tuple(state_node(each, cordoned=self._is_cordoned(each.name)) for each in fleet),
+            nodes=tuple(self._node(each) for each in fleet),
             grants=tuple(
                 state_grant(each, state, fleet.node(each.node))
                 for each in grants
@@ -104,9 +106,11 @@ class Overview(Explainer):
         node = fleet.node(name)
         return None if node is None else node_details(node, fleet.kubelet_report(name))
 
-    def _is_cordoned(self, name: str) -> bool:
-        node = self._cluster.node_object(name)
-        return node is not None and node.spec.unschedulable
+    def _node(self, state: NodeState) -> StateNode:
+        node = self._cluster.node_object(state.name)
+        if node is None:
+            return state_node(state, cordoned=False)
+        return state_node(state, cordoned=node.spec.unschedulable, labels=node.metadata.labels)
 
     def _entry(self, pod: Pod) -> StateWaiting:
         meta, spec = pod.metadata, pod.spec

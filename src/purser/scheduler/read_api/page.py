@@ -151,7 +151,10 @@ class StatePage:
 
     def _node(self, state: NodeState, *, names_pods: bool) -> StateNode:
         node = self._cache.node(state.name)
-        return state_node(state, cordoned=node is not None and node.spec.unschedulable, names_pods=names_pods)
+        if node is None:
+            return state_node(state, cordoned=False, names_pods=names_pods)
+        labels, cordoned = node.metadata.labels, node.spec.unschedulable
+        return state_node(state, cordoned=cordoned, labels=labels, names_pods=names_pods)
 
     def _put_grants(self, made: _Snapshot) -> Iterator[None]:
         fleet = self._cache.fleet

@@ -5,7 +5,7 @@ import { detailsOf, heldText, listenTo, sentenceOf } from "/static/fleet_details
 import { Painter, Theme } from "/static/fleet_draw.js";
 import { arrange } from "/static/fleet_layout.js";
 import { legendOf } from "/static/fleet_legend.js";
-import { Fleet, HEALTH, NamespaceColours } from "/static/fleet_model.js";
+import { Fleet, HEALTH, LABEL_GROUP, NamespaceColours } from "/static/fleet_model.js";
 import { morphChildren } from "/static/morph.js";
 import { showProblem } from "/static/notice.js";
 import { follow } from "/static/stream.js";
@@ -146,6 +146,23 @@ function numberTiles(now) {
   return false;
 }
 
+/** Labels of nodes by which tiles can be grouped, in the toolbar. */
+function offerLabels() {
+  const select = toolbar.elements.group;
+  const known = new Set([...select.options].map((option) => option.value));
+  const groups = [...fleet.topologyKeys].sort().map((key) => LABEL_GROUP + key);
+  if (view.group.startsWith(LABEL_GROUP)) {
+    groups.push(view.group);
+  }
+  for (const group of groups) {
+    if (!known.has(group)) {
+      known.add(group);
+      select.add(new Option(`label ${group.slice(LABEL_GROUP.length)}`, group));
+    }
+  }
+  select.value = view.group;
+}
+
 function layOut() {
   const chosen = fleet.select(view.group, words(), healthFilter());
   order = chosen.order;
@@ -257,7 +274,7 @@ function tick() {
   if (document.hidden || moved.size === 0) {
     return;
   }
-  if (isFiltered() || view.group === "namespace") {
+  if (isFiltered() || view.group === "namespace" || view.group.startsWith(LABEL_GROUP)) {
     const filter = words();
     const health = healthFilter();
     for (const tile of moved) {
@@ -556,6 +573,7 @@ function listen() {
   });
 }
 
+offerLabels();
 setView({ ...view });
 listen();
 setInterval(tick, TICK_MS);
@@ -563,7 +581,10 @@ follow(
   "/events",
   {
     reset,
-    nodes: (event) => changed(fleet.applyNodes(event)),
+    nodes: (event) => {
+      changed(fleet.applyNodes(event));
+      offerLabels();
+    },
     gpus: (event) => changed(fleet.applyGpus(event)),
     status: showStatus,
   },

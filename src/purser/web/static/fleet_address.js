@@ -1,5 +1,7 @@
 /** The view in the address, so that it can be sent to others and is there after a reload. */
 
+import { LABEL_GROUP } from "/static/fleet_model.js";
+
 const WAIT_MS = 250;
 const CHOICES = {
   group: ["node", "none", "model", "namespace"],
@@ -13,7 +15,9 @@ export function readView() {
   const query = new URLSearchParams(location.search);
   const view = { find: query.get("find") ?? "", gpu: query.get("gpu") ?? "" };
   for (const [name, words] of Object.entries(CHOICES)) {
-    view[name] = words.includes(query.get(name)) ? query.get(name) : words[0];
+    const word = query.get(name) ?? "";
+    const isLabel = name === "group" && word.startsWith(LABEL_GROUP);
+    view[name] = isLabel || words.includes(word) ? word : words[0];
   }
   return view;
 }

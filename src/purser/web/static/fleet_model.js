@@ -4,6 +4,8 @@
  * A tile is a GPU with everything on it; the MIG devices of a GPU are parts of its tile. Nothing here knows the page.
  */
 
+/** Before the key of a label, in a grouping by that label. */
+export const LABEL_GROUP = "label:";
 /** The words of health, each at its code. A tile has the gravest code of its GPU and its devices. */
 export const HEALTH = ["Healthy", "Cordoned", "Disputed", "Unhealthy"];
 /** How many parts of a tile are told apart. A GPU may have more holders; the last part then stands for the rest. */
@@ -74,6 +76,8 @@ export class Fleet {
     this.version = 0;
     /** Whether GPUs came or went since tiles were last numbered. */
     this.isStale = false;
+    /** The keys of all labels that say where nodes are. */
+    this.topologyKeys = new Set();
     this.namespaces = new Map([["", SOMEBODY]]);
     this.namespaceNames = [""];
     this.clear();
@@ -101,10 +105,14 @@ export class Fleet {
       }
     }
     for (const node of nodes) {
+      for (const key of Object.keys(node.topology)) {
+        this.topologyKeys.add(key);
+      }
       const old = this.nodes.get(node.name);
       if (old !== undefined && old.tiles !== null && isSameHardware(old, node)) {
         // The same object stays, because tiles point to it.
         old.cordoned = node.cordoned;
+        old.topology = node.topology;
         old.gpus = node.gpus;
         for (const tile of new Set(old.tiles)) {
           this.encode(tile);
@@ -369,9 +377,12 @@ export class Fleet {
       case "namespace":
         return this.#largestHolder(tile);
       default:
-        return "";
+        return grouping.startsWith(LABEL_GROUP)
+          ? (this.owners[tile].topology[grouping.slice(LABEL_GROUP.length)] ?? "")
+          : "";
     }
   }
+
 
   #largestHolder(tile) {
     const first = tile * MOST_PARTS;
@@ -413,7 +424,7 @@ export class Fleet {
       }
     }
     let entries = [...buckets];
-    if (grouping === "model" || grouping === "namespace") {
+    if (grouping !== "node") {
       // Nodes are in order already.
       const keys = new Map(entries.map(([key]) => [key, naturalKey(key)]));
       entries = entries.sort(([a], [b]) => (keys.get(a) < keys.get(b) ? -1 : 1));
@@ -436,6 +447,9 @@ function labelOf(key, grouping) {
   }
   if (grouping === "namespace" && key === HIDDEN_KEY) {
     return "others, which you may not see";
+  }
+  if (grouping.startsWith(LABEL_GROUP) && key === "") {
+    return "without this label";
   }
   return key === "" ? "unknown" : key;
 }
