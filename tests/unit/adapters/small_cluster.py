@@ -4,14 +4,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.unit.kube.servers import api_server
 from tests.unit.operator.embedded import eventually
 
 from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
-from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS, untyped
-from purser.lab.apiserver import ApiServer
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -87,9 +86,7 @@ def _inventory(node, gpus, *, healthy=True):
 @asynccontextmanager
 async def small_cluster(folder):
     """One that is ready."""
-    async with ApiServer(tls=False) as api:
-        api.write_kubeconfig(folder / "kubeconfig")
-        async with Client(ClusterConfig.load(folder / "kubeconfig")) as client:
-            cluster = SmallCluster(client)
-            await cluster.set_up()
-            yield cluster
+    async with api_server(folder / "kubeconfig", tls=False) as (_, client):
+        cluster = SmallCluster(client)
+        await cluster.set_up()
+        yield cluster

@@ -7,7 +7,7 @@ import io
 import msgspec
 import pytest
 from tests.unit.cli.typed import beside
-from tests.unit.kube.servers import eventually, running
+from tests.unit.kube.servers import api_server, eventually, running
 
 from purser.cli import get_tables
 from purser.cli.choosing import StateFilter, is_in_state, ordered
@@ -15,11 +15,9 @@ from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, cell, table
 from purser.cli.watching import watch_rows
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
 from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
-from purser.kube import Client, ClusterConfig
 from purser.kube.objects import ObjectMeta, Pod
 from purser.kube.resource_quotas import ResourceQuota, ResourceQuotaSpec
 from purser.kube.resources import NODES
-from purser.lab.apiserver import ApiServer
 
 GPUS = {
     "a1": [Device("GPU-0", 0, "NVIDIA A100", 100), Device("GPU-1", 1, "NVIDIA A100", 100)],
@@ -42,11 +40,9 @@ def node(name, **spec):
 async def ask(tmp_path):
     """A cluster of three nodes, one of them cordoned; called with the words of a command."""
     kubeconfig = tmp_path / "kubeconfig"
-    async with ApiServer() as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            for name in GPUS:
-                await client.create(NODES, node(name, unschedulable=name == "t9"))
+    async with api_server(kubeconfig) as (_, client):
+        for name in GPUS:
+            await client.create(NODES, node(name, unschedulable=name == "t9"))
 
         async def run(*words):
             return await beside("get", *words, f"--kubeconfig={kubeconfig}")
@@ -175,25 +171,23 @@ def test_a_terminal_shows_what_is_wrong_in_colour():
 
 
 async def test_what_changes_is_shown_again(tmp_path):
-    async with ApiServer() as api:
-        api.write_kubeconfig(tmp_path / "kubeconfig")
-        async with Client(ClusterConfig.load(tmp_path / "kubeconfig")) as client:
-            await client.create(NODES, node("t9"))
-            printed, shown = io.StringIO(), ["NODE   STATUS", "t9     Ready"]
+    async with api_server(tmp_path / "kubeconfig") as (_, client):
+        await client.create(NODES, node("t9"))
+        printed, shown = io.StringIO(), ["NODE   STATUS", "t9     Ready"]
 
-            def chosen(nodes, pods):
-                name = Column("NODE", lambda each: each.metadata.name)
-                return list(nodes), [name, Column("STATUS", get_tables.node_status, coloured=True)]
+        def chosen(nodes, pods):
+            name = Column("NODE", lambda each: each.metadata.name)
+            return list(nodes), [name, Column("STATUS", get_tables.node_status, coloured=True)]
 
-            def is_shown():
-                return printed.getvalue().splitlines() == shown
+        def is_shown():
+            return printed.getvalue().splitlines() == shown
 
-            with contextlib.redirect_stdout(printed):
-                async with running(watch_rows(client, None, chosen, OutputFormat.TABLE, headers=True)):
-                    await eventually(is_shown)
-                    await client.create(NODES, node("t10"))
-                    shown.append("t10    Ready")
-                    await eventually(is_shown)
-                    await client.patch_merge(NODES, "t9", {"spec": {"unschedulable": True}})
-                    shown.append("t9     Ready,SchedulingDisabled")
-                    await eventually(is_shown)
+        with contextlib.redirect_stdout(printed):
+            async with running(watch_rows(client, None, chosen, OutputFormat.TABLE, headers=True)):
+                await eventually(is_shown)
+                await client.create(NODES, node("t10"))
+                shown.append("t10    Ready")
+                await eventually(is_shown)
+                await client.patch_merge(NODES, "t9", {"spec": {"unschedulable": True}})
+                shown.append("t9     Ready,SchedulingDisabled")
+                await eventually(is_shown)

@@ -8,6 +8,7 @@ import pytest
 from mcp import Client as Assistant
 from mcp.client.stdio import StdioServerParameters
 from tests.unit.cli.typed import here
+from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import gpu, gpus, node, pod
 
 import purser
@@ -17,7 +18,6 @@ from purser.core.grant.signing import GRANT_ANNOTATION
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
 from purser.kube.workloads import STATEFUL_SETS
-from purser.lab.apiserver import ApiServer
 
 pytestmark = pytest.mark.processes
 
@@ -37,19 +37,17 @@ def said(result) -> str:
 
 async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_its_questions(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
-    async with ApiServer(tls=False) as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            made = node("n", gpus("n", 2, 8000))
-            await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
-            await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
-            waiting = {**pod("p", gpu(9000)), "metadata": {"name": "p", "namespace": "default"}}
-            template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-            spec = {"serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template}
-            db = await client.create(STATEFUL_SETS, {"metadata": {"name": "db", "namespace": "default"}, "spec": spec})
-            owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": db.metadata.uid}
-            waiting["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
-            await client.create(PODS, waiting)
+    async with api_server(kubeconfig, tls=False) as (api, client):
+        made = node("n", gpus("n", 2, 8000))
+        await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
+        await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
+        waiting = {**pod("p", gpu(9000)), "metadata": {"name": "p", "namespace": "default"}}
+        template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template}
+        db = await client.create(STATEFUL_SETS, {"metadata": {"name": "db", "namespace": "default"}, "spec": spec})
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": db.metadata.uid}
+        waiting["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        await client.create(PODS, waiting)
         async with assistant(kubeconfig) as asking:
             tools = (await asking.list_tools()).tools
             assert {each.name for each in tools} == {"why", "get", "plan_free"}

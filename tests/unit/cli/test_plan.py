@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.adapters.small_cluster import small_cluster
 from tests.unit.cli.typed import apart, beside, here
+from tests.unit.kube.servers import api_server
 from typer.testing import CliRunner
 
 from purser.cli import plugin
@@ -19,9 +20,7 @@ from purser.cli.output import FAILED, MISUSED
 from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS, untyped
-from purser.lab.apiserver import ApiServer
 
 pytestmark = pytest.mark.processes
 
@@ -34,46 +33,44 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
     async def free(*words):
         return await beside("plan", "free", f"--kubeconfig={kubeconfig}", *words)
 
-    async with ApiServer() as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            assert (await free("--gpus", "1"))[0] == FAILED
-            for name, gpus in (("n1", 2), ("n2", 1)):
-                devices = tuple(Device(f"{name}-{i}", i, "T4", 1000, slots=4) for i in range(gpus))
-                inventory = msgspec.json.encode(NodeInventory(name, devices)).decode()
-                metadata = {"name": name, "annotations": {INVENTORY_ANNOTATION: inventory}}
-                await client.create(NODES, {"metadata": metadata, "status": {"allocatable": {"cpu": "4"}}})
-            limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "600"}
-            spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
-            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "controller": True}
-            template = {"metadata": {"labels": {"app": "o"}}, "spec": spec}
-            asked = {"replicas": 1, "selector": {"matchLabels": {"app": "o"}}, "template": template}
-            body = {"metadata": {"name": "o", "namespace": "default"}, "spec": asked}
-            owner["uid"] = (await client.create(REPLICA_SETS, body)).get("metadata", {}).get("uid")
-            metadata = {"name": "p", "namespace": "default", "ownerReferences": [owner]}
-            pod = await client.create(PODS, {"metadata": metadata, "spec": spec})
-            part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("n1-1", 600, 0),))
-            grant = Grant(pod.metadata.uid, "default", "p", "n1", (part,))
-            await client.bind("default", "p", grant.pod_uid, "n1", sign(grant, Ed25519PrivateKey.generate()))
-            assert await free("--gpus", "1") == (0, "Free now: GPUs 0 on node n1\n", "")
-            code, out, err = await free("--gpus", "2")
-            assert (code, err, [line.split() for line in out.splitlines()[:2]]) == (
-                0,
-                "",
-                [
-                    ["STEP", "POD", "NODE", "GPUS", "THEN", "TO", "GPUS", "COST"],
-                    ["1", "default/p", "n1", "1", "to", "node", "n2", "0", "1"],
-                ],
-            )
-            assert out.endswith("Then free: GPUs 0, 1 on node n1\nCost: 1; no plan costs less than 1\n")
-            found = json.loads((await free("--gpus", "2", "-o", "json"))[1])
-            assert (found["cost"], found["least_cost"], found["is_cheapest"]) == (1, 1, True)
-            assert [(step["uid"], step["to"]) for step in found["steps"]] == [(grant.pod_uid, "n2")]
-            words = ["plan", "free", f"--kubeconfig={kubeconfig}", "--gpus=2", "-o", "json"]
-            of_kubectl = await asyncio.to_thread(CliRunner().invoke, plugin, words)
-            assert (of_kubectl.exit_code, json.loads(of_kubectl.stdout)) == (0, found)
-            code, out, err = await free("--gpus", "2", "--max-priority=-1")
-            assert (code, out) == (FAILED, "") and "default/p has priority 0" in err
+    async with api_server(kubeconfig) as (_, client):
+        assert (await free("--gpus", "1"))[0] == FAILED
+        for name, gpus in (("n1", 2), ("n2", 1)):
+            devices = tuple(Device(f"{name}-{i}", i, "T4", 1000, slots=4) for i in range(gpus))
+            inventory = msgspec.json.encode(NodeInventory(name, devices)).decode()
+            metadata = {"name": name, "annotations": {INVENTORY_ANNOTATION: inventory}}
+            await client.create(NODES, {"metadata": metadata, "status": {"allocatable": {"cpu": "4"}}})
+        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "600"}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "controller": True}
+        template = {"metadata": {"labels": {"app": "o"}}, "spec": spec}
+        asked = {"replicas": 1, "selector": {"matchLabels": {"app": "o"}}, "template": template}
+        body = {"metadata": {"name": "o", "namespace": "default"}, "spec": asked}
+        owner["uid"] = (await client.create(REPLICA_SETS, body)).get("metadata", {}).get("uid")
+        metadata = {"name": "p", "namespace": "default", "ownerReferences": [owner]}
+        pod = await client.create(PODS, {"metadata": metadata, "spec": spec})
+        part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("n1-1", 600, 0),))
+        grant = Grant(pod.metadata.uid, "default", "p", "n1", (part,))
+        await client.bind("default", "p", grant.pod_uid, "n1", sign(grant, Ed25519PrivateKey.generate()))
+        assert await free("--gpus", "1") == (0, "Free now: GPUs 0 on node n1\n", "")
+        code, out, err = await free("--gpus", "2")
+        assert (code, err, [line.split() for line in out.splitlines()[:2]]) == (
+            0,
+            "",
+            [
+                ["STEP", "POD", "NODE", "GPUS", "THEN", "TO", "GPUS", "COST"],
+                ["1", "default/p", "n1", "1", "to", "node", "n2", "0", "1"],
+            ],
+        )
+        assert out.endswith("Then free: GPUs 0, 1 on node n1\nCost: 1; no plan costs less than 1\n")
+        found = json.loads((await free("--gpus", "2", "-o", "json"))[1])
+        assert (found["cost"], found["least_cost"], found["is_cheapest"]) == (1, 1, True)
+        assert [(step["uid"], step["to"]) for step in found["steps"]] == [(grant.pod_uid, "n2")]
+        words = ["plan", "free", f"--kubeconfig={kubeconfig}", "--gpus=2", "-o", "json"]
+        of_kubectl = await asyncio.to_thread(CliRunner().invoke, plugin, words)
+        assert (of_kubectl.exit_code, json.loads(of_kubectl.stdout)) == (0, found)
+        code, out, err = await free("--gpus", "2", "--max-priority=-1")
+        assert (code, out) == (FAILED, "") and "default/p has priority 0" in err
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ import re
 
 import pytest
 from tests.unit.cli.typed import beside, here
+from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import dump, gpu, gpus, node, pod
 
-from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
-from purser.lab.apiserver import ApiServer
 
 OBJECTS = (
     node("machine", gpus("machine", 1, 8000)),
@@ -70,11 +69,9 @@ def test_a_file_that_is_none_is_wrong_usage(tmp_path):
 
 async def test_a_cluster_is_read(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
-    async with ApiServer(tls=False) as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            await client.create(NODES, {"metadata": {"name": "n"}})
-            await client.create(PODS, {**pod("p", {}), "metadata": {"name": "p", "namespace": "default"}})
+    async with api_server(kubeconfig, tls=False) as (_, client):
+        await client.create(NODES, {"metadata": {"name": "n"}})
+        await client.create(PODS, {**pod("p", {}), "metadata": {"name": "p", "namespace": "default"}})
         code, out, err = await beside("snapshot", f"--kubeconfig={kubeconfig}")
         assert (code, err) == (0, "")
         kinds = {each["kind"] for each in json.loads(out)["items"]}

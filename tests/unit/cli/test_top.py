@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.cli.typed import beside, here
+from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import gpu, gpus, node, pod
 from tests.unit.top.emulated import InTerminal, purser
 
-from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
 
@@ -40,10 +40,8 @@ class World:
 @asynccontextmanager
 async def world(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
-    async with ApiServer(tls=False) as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            yield World(api, client, kubeconfig)
+    async with api_server(kubeconfig, tls=False) as (api, client):
+        yield World(api, client, kubeconfig)
 
 
 async def test_a_session_by_keys(tmp_path):

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 from tests.unit.cli.typed import beside, here
+from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import dump, gpu, gpus, node, pod
 from typer.testing import CliRunner
 
 from purser.cli import app, plugin
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import EVENTS, NODES, PODS
-from purser.lab.apiserver import ApiServer
 
 WAITS = "default/p waits: it fits none of 1 nodes"
 
@@ -134,17 +134,15 @@ def test_what_cannot_be_used_is_wrong_usage(tmp_path):
 
 async def test_a_cluster_is_explained(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
-    async with ApiServer(tls=False) as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            made = node("n", gpus("n", 1, 8000))
-            await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
-            await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
-            body = pod("p", gpu(9000))
-            await client.create(PODS, {**body, "metadata": {"name": "p", "namespace": "default"}})
-            volume = {"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}
-            body = pod("claims", gpu(8000), volumes=[volume])
-            await client.create(PODS, {**body, "metadata": {"name": "claims", "namespace": "default"}})
+    async with api_server(kubeconfig, tls=False) as (_, client):
+        made = node("n", gpus("n", 1, 8000))
+        await client.create(NODES, {"metadata": {**made["metadata"], "uid": None}})
+        await client.patch_merge(NODES, "n", {"status": made["status"]}, subresource="status")
+        body = pod("p", gpu(9000))
+        await client.create(PODS, {**body, "metadata": {"name": "p", "namespace": "default"}})
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}
+        body = pod("claims", gpu(8000), volumes=[volume])
+        await client.create(PODS, {**body, "metadata": {"name": "claims", "namespace": "default"}})
         code, out, err = await beside("why", "p", f"--kubeconfig={kubeconfig}")
         assert (code, err, out.splitlines()[0]) == (0, "", WAITS)
         code, out, _ = await beside("why", "claims", f"--kubeconfig={kubeconfig}")

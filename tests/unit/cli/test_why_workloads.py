@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 from tests.unit.cli.typed import beside, here
+from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import Raw, dump, gpu, gpus, node, pod
 
-from purser.kube import Client, ClusterConfig
 from purser.kube.resources import EVENTS, PODS
 from purser.kube.workloads import JOBS
-from purser.lab.apiserver import ApiServer
 
 NODE = node("n", gpus("n", 2, 8000))
 REFUSED = 'pods "web-7d4-" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4'
@@ -133,19 +132,17 @@ def test_what_is_not_there_or_has_no_pods_is_refused(asked, words, code, says):
 
 async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_them(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
-    async with ApiServer(tls=False) as api:
-        api.write_kubeconfig(kubeconfig)
-        async with Client(ClusterConfig.load(kubeconfig)) as client:
-            container = {"name": "c", "image": "i"}
-            spec = {"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
-            await client.create(JOBS, {"metadata": {"name": "train", "namespace": "default"}, "spec": spec})
-            for name, at, message in (("b", "10", "older"), ("a", "20", REFUSED)):
-                about = {"kind": "Job", "name": "train", "namespace": "default"}
-                event = {"reason": "FailedCreate", "message": message, "lastTimestamp": f"2026-01-01T00:00:{at}Z"}
-                meta = {"name": name, "namespace": "default"}
-                await client.create(EVENTS, {"metadata": meta, "involvedObject": about, "type": "Warning", **event})
-            container["resources"] = {"limits": gpu(9)}
-            await client.create(PODS, pod("p", gpu(9)) | {"metadata": {"name": "p", "namespace": "default"}})
+    async with api_server(kubeconfig, tls=False) as (_, client):
+        container = {"name": "c", "image": "i"}
+        spec = {"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
+        await client.create(JOBS, {"metadata": {"name": "train", "namespace": "default"}, "spec": spec})
+        for name, at, message in (("b", "10", "older"), ("a", "20", REFUSED)):
+            about = {"kind": "Job", "name": "train", "namespace": "default"}
+            event = {"reason": "FailedCreate", "message": message, "lastTimestamp": f"2026-01-01T00:00:{at}Z"}
+            meta = {"name": name, "namespace": "default"}
+            await client.create(EVENTS, {"metadata": meta, "involvedObject": about, "type": "Warning", **event})
+        container["resources"] = {"limits": gpu(9)}
+        await client.create(PODS, pod("p", gpu(9)) | {"metadata": {"name": "p", "namespace": "default"}})
         code, out, err = await beside("why", "job/train", f"--kubeconfig={kubeconfig}")
         assert (code, err) == (0, "")
         assert out.splitlines() == [

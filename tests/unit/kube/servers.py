@@ -8,10 +8,13 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from purser.kube import Client, ClusterConfig, SystemClock
+from purser.lab.apiserver import ApiServer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -45,6 +48,13 @@ def port_of_nobody() -> Iterator[int]:
 async def client_of(handler: Handler, **options) -> AsyncIterator[Client]:
     async with serving(handler) as url, Client(ClusterConfig.insecure(url), **options) as client:
         yield client
+
+
+@asynccontextmanager
+async def api_server(kubeconfig: Path, **options: Any) -> AsyncIterator[tuple[ApiServer, Client]]:
+    """The lab's API server, a kubeconfig for it, and a client that has read it."""
+    async with ApiServer(**options) as api, Client(ClusterConfig.load(api.write_kubeconfig(kubeconfig))) as client:
+        yield api, client
 
 
 def status(code: int, reason: str, message: str = "told by the test", **details) -> dict:

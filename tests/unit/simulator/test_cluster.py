@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.unit.kube.servers import api_server
 from typer.testing import CliRunner
 
 from purser.cli import app, serving
@@ -16,9 +17,7 @@ from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.placement.shape import PodShape
 from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.resources import NAMESPACES, NODES, PODS
-from purser.lab.apiserver import ApiServer
 from purser.simulator import arrivals
 from purser.simulator.cluster import NothingToSimulate, read_cluster
 from purser.simulator.orders import draw_order
@@ -28,10 +27,7 @@ GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4096", "nvidia.com/gpucores"
 
 @pytest_asyncio.fixture
 async def client(tmp_path):
-    async with (
-        ApiServer(tls=False) as server,
-        Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "kubeconfig"))) as client,
-    ):
+    async with api_server(tmp_path / "kubeconfig", tls=False) as (_, client):
         await client.create(NAMESPACES, {"metadata": {"name": "team"}})
         yield client
 

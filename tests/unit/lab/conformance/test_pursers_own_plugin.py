@@ -10,12 +10,10 @@ import pytest
 from tests.tiers import IS_LONG
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import World
+from tests.unit.kube.servers import api_server
 
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.resources import NAMESPACES
-from purser.lab.apiserver import ApiServer
 from purser.lab.conformance import CheckOutcome, PodName, Settings, run, select
 from purser.lab.driver import DriverKind, SimulatedDriver
 
@@ -73,24 +71,22 @@ def bad(report):
 
 
 async def test_pursers_agent_passes_everything(folder, driver):
-    async with ApiServer() as api:
-        api.write_kubeconfig(folder / "kubeconfig")
-        async with Client(ClusterConfig.load(folder / "kubeconfig")) as client:
-            await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
-            world = World(folder, client, driver)
-            await world.prepare()
-            await world.pod("p", part("main", *world.uuids[:2]))
-            lose = f"{shlex.quote(sys.executable)} -c {shlex.quote(LOSE_A_CARD.format(folder=str(driver.folder)))}"
-            settings = Settings(
-                command=agent_command(folder, driver),
-                timeout_s=30,
-                observe_s=0.2,
-                size=2,
-                pod=PodName("default", "p", "main"),
-                unhealthy_command=lose,
-                log=folder / "agent.log",
-            )
-            report = await run(settings, CHECKS)
+    async with api_server(folder / "kubeconfig") as (_, client):
+        await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
+        world = World(folder, client, driver)
+        await world.prepare()
+        await world.pod("p", part("main", *world.uuids[:2]))
+        lose = f"{shlex.quote(sys.executable)} -c {shlex.quote(LOSE_A_CARD.format(folder=str(driver.folder)))}"
+        settings = Settings(
+            command=agent_command(folder, driver),
+            timeout_s=30,
+            observe_s=0.2,
+            size=2,
+            pod=PodName("default", "p", "main"),
+            unhealthy_command=lose,
+            log=folder / "agent.log",
+        )
+        report = await run(settings, CHECKS)
     # A card that comes back is trusted after three good probes, half a minute: the one that is skipped.
     assert set(bad(report)) == {"health-back"} & {check.id for check in CHECKS}, "\n".join(bad(report).values())
     assert report.resource == "nvidia.com/gpu"

@@ -1,18 +1,12 @@
-from tests.unit.kube.servers import eventually, running
+from tests.unit.kube.servers import api_server, eventually, running
 
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.informer import Informer
 from purser.kube.resources import NODES, PODS
-from purser.lab.apiserver import ApiServer
 from purser.lab.controllers.workloads import podgc
 
 
 async def test_a_pod_that_is_heard_of_after_its_node_went_is_collected_too(tmp_path):
-    async with (
-        ApiServer(tls=False) as api,
-        Client(ClusterConfig.load(api.write_kubeconfig(tmp_path / "kubeconfig"))) as client,
-    ):
+    async with api_server(tmp_path / "kubeconfig", tls=False) as (_, client):
         await client.create(NODES, {"metadata": {"name": "lost"}})
         spec = {"nodeName": "lost", "containers": [{"name": "c", "image": "i"}]}
         await client.create(PODS.raw(), {"metadata": {"name": "orphan"}, "spec": spec}, "default")

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.unit.kube.servers import api_server
 
 from purser.adapters.nodes import inventory_of
 from purser.core.device.pci import product_of_device
@@ -18,10 +19,7 @@ from purser.core.node.facts import decode_facts
 from purser.core.node.mig_messages import MigRequest, decode_result
 from purser.core.placement import Evaluator
 from purser.core.placement.granted import to_grant
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
-from purser.lab.apiserver import ApiServer
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.hollow.node import (
     BOOT_ANNOTATION,
@@ -35,10 +33,7 @@ from purser.lab.hollow.node import (
 
 @pytest.fixture
 async def client(tmp_path):
-    async with (
-        ApiServer(tls=False) as server,
-        Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client,
-    ):
+    async with api_server(tmp_path / "k", tls=False) as (_, client):
         await client.create(NAMESPACES, {"metadata": {"name": "gpu"}})
         for node in manifests(HollowNodes(name="n", gpus=2, product="NVIDIA-A100-SXM4-80GB")):
             await client.create(NODES, node)

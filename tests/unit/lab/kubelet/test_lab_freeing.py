@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.unit.kube.servers import ManualClock
+from tests.unit.kube.servers import ManualClock, api_server
 from tests.unit.lab.kubelet.rig import (
     GPU,
     MACHINE,
@@ -20,10 +20,7 @@ from tests.unit.lab.kubelet.rig import (
 )
 
 from purser.core.kubelet.devicemanager import checkpoint
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.events import EventRecorder
-from purser.lab.apiserver import ApiServer
 from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.podworkers import PodWorkers
@@ -36,10 +33,7 @@ STATIC = {"version": "v1.33.4", "cpuManagerPolicy": "static"}
 @pytest.fixture
 async def client(folder):
     """Of a cluster that knows none of the pods: nothing is left to write about them."""
-    async with (
-        ApiServer(tls=False) as api,
-        Client(ClusterConfig.load(api.write_kubeconfig(folder / "kubeconfig"))) as client,
-    ):
+    async with api_server(folder / "kubeconfig", tls=False) as (_, client):
         yield client
 
 

@@ -1,18 +1,16 @@
 """Objects of a scenario: kinds that are there twice, and fields of others in a patch."""
 
 import pytest
+from tests.unit.kube.servers import api_server
 
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
-from purser.lab.apiserver import ApiServer
 from purser.lab.scenario.objects import filled, kind_named, resource_of
 from purser.lab.scenario.spec import ScenarioError
 
 
 @pytest.fixture
 async def client(tmp_path):
-    async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client:
+    async with api_server(tmp_path / "k") as (_, client):
         await client.create(NODES, {"metadata": {"name": "a", "labels": {"zone": "north"}}})
         yield client
 

@@ -4,12 +4,9 @@ import asyncio
 import time
 
 import pytest
-from tests.unit.kube.servers import ManualClock, eventually
+from tests.unit.kube.servers import ManualClock, api_server, eventually
 
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
-from purser.lab.apiserver import ApiServer
 from purser.lab.scenario.never_rules import NeverRules
 from purser.lab.scenario.spec import NeverRule
 
@@ -18,7 +15,7 @@ CORDONED = {"spec": {"unschedulable": True}}
 
 @pytest.fixture
 async def client(tmp_path):
-    async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client:
+    async with api_server(tmp_path / "k") as (_, client):
         for name in ("a", "b"):
             await client.create(NODES, {"metadata": {"name": name}})
         yield client

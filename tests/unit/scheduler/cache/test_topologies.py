@@ -6,6 +6,7 @@ import contextlib
 import msgspec
 import pytest
 from tests.unit.core.placement.test_kubelet import pod
+from tests.unit.kube.servers import api_server
 
 from purser.core.fleet import Fleet
 from purser.core.kubelet.config import KubeletConfig
@@ -16,12 +17,9 @@ from purser.core.kubelet.state import KubeletState
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, place
-from purser.kube.client import Client
-from purser.kube.config import ClusterConfig
 from purser.kube.errors import ApiError
 from purser.kube.objects import Node
 from purser.kube.resources import untyped
-from purser.lab.apiserver import ApiServer
 from purser.scheduler.cache.kubelets import Kubelets, NodeResourceTopology
 from purser.scheduler.cache.topologies import DEFINITION_NAME, TOPOLOGIES, Topologies
 
@@ -98,10 +96,7 @@ async def until(what):
 
 
 async def test_objects_are_followed_from_when_there_is_a_definition_until_there_is_none(fleet, kubelets, tmp_path):
-    async with (
-        ApiServer(tls=False) as server,
-        Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "kc"))) as client,
-    ):
+    async with api_server(tmp_path / "kc", tls=False) as (_, client):
         following = asyncio.create_task(Topologies(client, kubelets).run())
         assert fleet.node(NODE).kubelet is None
         await client.create(DEFINITIONS, definition())
