@@ -75,7 +75,3 @@ def test_an_arrow_is_drawn_from_and_to_its_nodes_on_the_side_of_its_direction() 
 def test_what_the_site_cannot_draw_is_an_error_that_names_it(text: str) -> None:
     with pytest.raises(ValueError, match="cannot draw"):
         SITE.drawn(text, "t")
-
-
-def test_the_site_leaves_no_mermaid_for_the_theme_to_load() -> None:
-    assert "class: mermaid" not in (ROOT / "mkdocs.yml").read_text()
