@@ -1,6 +1,5 @@
 """The operator as a process, from nothing to Ready and through what happens to a cluster."""
 
-import asyncio
 import importlib
 
 import aiohttp
@@ -11,7 +10,6 @@ from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import NAMESPACE, create_node, eventually, node
 from tests.unit.operator.embedded_cluster import OFF, POLICY, rounds, stack
 from tests.unit.top.states import cluster
-from yarl import URL
 
 from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL
@@ -389,28 +387,6 @@ async def test_who_lost_the_lease_writes_nothing_more(settled, monkeypatch):
             await eventually(lambda: ended)
         assert settled.cluster.writes == []
     await settled.client.delete(LEASES, LEASE, NAMESPACE)
-
-
-@pytest.mark.gate
-async def test_an_api_server_that_goes_away_for_a_while_is_waited_for(one):
-    async with one.operator():
-        await one.ready()
-        server, tries = one.cluster.server, []
-
-        def hang_up(_, writer):
-            tries.append(1)
-            writer.close()
-
-        await server.stop()
-        async with await asyncio.start_server(hang_up, "127.0.0.1", URL(server.url).port):
-            await eventually(lambda: len(tries) > 2)
-        await server.start()
-        await create_node(one.client, node("late"))
-
-        async def joined():
-            return (await one.policy())["status"]["nodes"]["ready"] == 2
-
-        await eventually(joined)
 
 
 async def told(port, path):

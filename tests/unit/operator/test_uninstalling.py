@@ -311,19 +311,6 @@ async def test_what_is_refused_is_reported_with_the_servers_message(installed, m
 
 
 @pytest.mark.gate
-async def test_a_node_that_is_away_holds_nothing_up(installed):
-    """Its agent's pod is there for ever, and what agents wrote on the other nodes goes all the same."""
-    async with installed.operator():
-        await installed.ready()
-    installed.kubelets.dead.add("n1")
-    away = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
-    await installed.client.patch_merge(NODES, "n1", {"status": away}, subresource="status")
-    await remove(installed)
-    assert await meta(installed, "n0") == installed.before["n0"]
-    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
-
-
-@pytest.mark.gate
 async def test_a_dry_run_shows_what_another_policy_would_change(installed):
     async with installed.operator() as port:
         await installed.settled(port)

@@ -116,32 +116,6 @@ def test_a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out(world: 
     )
 
 
-def test_a_label_of_people_is_never_overwritten(world: World) -> None:
-    world.label("a", **{Operand.DCGM_EXPORTER.deploy_label: "false"})
-    world.settle()
-    assert world.deployed("a")["dcgm-exporter"] == "false"
-    assert world.pod("a", Operand.DCGM_EXPORTER) is None
-    assert world.status()["state"] == "ready"
-
-
-def test_an_empty_label_counts_as_none(world: World) -> None:
-    world.label("a", **{Operand.DCGM_EXPORTER.deploy_label: ""})
-    world.settle()
-    assert world.deployed("a")["dcgm-exporter"] == "true"
-
-
-def test_an_excluded_node_loses_all_operands_and_gets_them_back(world: World) -> None:
-    world.label("a", **{"nvidia.com/gpu.deploy.operands": "false"})
-    world.settle()
-    assert world.deployed("a") == {}
-    assert {pod.operand for pod in world.on("a")} == {"gpu-discovery"}
-    assert world.status()["nodes"]["excluded"] == 1
-    assert world.status()["state"] == "ready"
-    world.label("a", **{"nvidia.com/gpu.deploy.operands": None})
-    world.settle()
-    assert world.deployed("a") == world.deployed("b")
-
-
 def test_an_excluded_node_is_not_judged(world: World) -> None:
     world.label("a", **{"nvidia.com/gpu.deploy.operands": "false"})
     world.set_node("a", ready=False)
@@ -258,28 +232,10 @@ def test_the_policy_waits_for_pods_that_could_still_write(world: World) -> None:
     assert world.nodes["c"].annotations == {}
 
 
-def test_a_dead_node_does_not_hold_up_the_end(world: World) -> None:
-    world.set_node("a", ready=False)
-    world.settle()
-    world.delete_policy()
-    world.settle()
-    assert world.policies == {}
-    assert world.deployed("a") == {}
-
-
 def test_labels_of_another_operator_are_left_alone_without_a_policy() -> None:
     world = World()
     world.add_node("a", labels={"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.driver": "true"})
     assert world.round().actions == ()
-
-
-def test_the_driver_can_be_handed_back_to_the_nodes(world: World) -> None:
-    world.change_policy({"driver": {"enabled": False}})
-    world.settle()
-    assert "driver" not in world.deployed("a")
-    assert "purser.dev/driver-pool" not in world.nodes["a"].labels
-    assert not [each for each in world.objects if each.name.startswith("purser-driver") and each.kind == "DaemonSet"]
-    assert world.status()["state"] == "ready"
 
 
 def test_only_its_own_objects_are_removed_and_each_once(world: World) -> None:

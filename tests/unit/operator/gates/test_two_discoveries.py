@@ -20,21 +20,6 @@ def world() -> World:
     return world
 
 
-def test_both_find_the_same(world: World) -> None:
-    assert world.deployed("both") == world.deployed("own") != {}
-    assert NODE_FACTS_ANNOTATION in world.nodes["both"].annotations
-
-
-def test_when_all_labels_of_the_other_discovery_go_nothing_changes(world: World) -> None:
-    pods = set(world.pods)
-    world.nfd_leaves("both")
-    for _ in range(3):
-        world.settle()
-        world.wait(1000)
-    assert set(world.pods) == pods
-    assert world.nodes["both"].labels[PRESENT] == "true"
-
-
 def test_when_only_its_word_on_gpus_goes_that_may_pass(world: World) -> None:
     operands = {pod.uid for pod in world.on("both") if pod.operand != "gpu-discovery"}
     world.label("both", **{GPU_LABEL: None})
