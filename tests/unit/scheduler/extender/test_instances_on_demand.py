@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
 from tests.unit.core.placement.test_instances import gpu
-from tests.unit.scheduler.extender_world import World, eventually, replica, server
+from tests.unit.scheduler.extender_world import World, replica, server
 
 from purser.core.mig import MigPlacement
 from purser.core.model import Enforcement, NodePolicy
@@ -13,7 +12,6 @@ from purser.core.placement import PolicySettings
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
 
-ONE, TWO, THREE = (f"nvidia.com/mig-{profile}" for profile in ("1g.5gb", "2g.10gb", "3g.20gb"))
 PURSER = PolicySettings(NodePolicy.PURSER)
 
 
@@ -24,37 +22,6 @@ async def placed(world: World, pod: Pod, *nodes: str) -> list[tuple[str, MigPlac
     grant = await world.grant_on(pod)
     assert grant is not None and {part.enforcement for part in grant.containers} == {Enforcement.MIG}
     return [(share.uuid, share.mig) for part in grant.containers for share in part.shares]
-
-
-@pytest.mark.parametrize("policy", [PURSER, PolicySettings(NodePolicy.SPREAD)], ids=lambda each: str(each.node))
-async def test_pods_get_instances_by_name_and_by_amounts_on_the_fullest_gpu_that_loses_nothing(
-    policy: PolicySettings,
-) -> None:
-    async with server() as api:
-        async with replica(api, policy=policy) as world:
-            await world.add_node("n", devices=(gpu("gpu-0", 0), gpu("gpu-1", 1)))
-            named = await world.add_pod("named", None, **{THREE: "1"})
-            ((first, three),) = await placed(world, named, "n")
-            assert three is not None and three.profile == "3g.20gb"
-            required = {ENFORCEMENT_ANNOTATION: "required"}
-            by_amount = await world.add_pod("by-amount", 9000, annotations=required, **{"nvidia.com/gpucores": "25"})
-            ((second, two),) = await placed(world, by_amount, "n")
-            assert (second, two and two.profile) == (first, "2g.10gb")
-            several = await world.add_pod("several", None, **{ONE: "2"})
-            ones = await placed(world, several, "n")
-            assert len({*ones, (first, three), (first, two)}) == 4
-            whole = await world.add_pod("whole", None, **{"nvidia.com/gpu": "1"})
-            ((other, seven),) = await placed(world, whole, "n")
-            assert other != first and seven == MigPlacement("7g.40gb", 0)
-            assert not world.ledger.violations()
-        async with replica(api, policy=policy) as world:  # which knows what pods' annotations say
-            late = await world.add_pod("late", None, **{TWO: "1"})
-            refused = await world.filter(late, "n")
-            assert "2 GPUs on 1 node have no room for 2g.10gb (GPU" in refused.failed_nodes["n"]
-            assert "7g.40gb at 0" in refused.failed_nodes["n"]
-            await world.client.delete(PODS, "whole", "default", grace_period_seconds=0)
-            await eventually(lambda: world.cache.pod_by_uid(whole.metadata.uid) is None)
-            assert await placed(world, late, "n")
 
 
 async def test_modes_and_resources_of_a_pod_choose_between_gpus_that_are_cut_and_others() -> None:
