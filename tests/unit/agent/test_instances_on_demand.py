@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import os
 import shutil
 
 import msgspec
 import pytest
-from tests.tiers import some
 from tests.unit.agent.builders import NODE
 from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected
@@ -68,24 +66,6 @@ def counts(kubelet):
 async def devices(world):
     text = await world.inventory_text()
     return {each.uuid: each for each in msgspec.json.decode(text, type=NodeInventory).devices} if text else {}
-
-
-def a_host_with_device_files(world):
-    """What is in /proc and /dev of a host: of MIG's capabilities only what the kernel tells, no files."""
-    host = world.folder / "host"
-    (host / "dev").mkdir(parents=True)
-    (host / "proc/driver/nvidia-caps").mkdir(parents=True)
-    (host / "proc/devices").write_text("Character devices:\n195 nvidia-frontend\n237 nvidia-caps\n\nBlock devices:\n")
-    lines = [
-        f"gpu{gpu}/gi{gi}/{of}access {30 * gpu + 2 * gi + at}"
-        for gpu in (0, 1)
-        for gi in range(15)
-        for at, of in enumerate(("", "ci0/"))
-    ]
-    (host / "proc/driver/nvidia-caps/mig-minors").write_text("config 1\n" + "\n".join(lines))
-    for number, name in enumerate(("nvidiactl", "nvidia0", "nvidia1")):
-        os.mknod(host / "dev" / name, 0o20666, os.makedev(195, number))
-    return host
 
 
 async def test_a_gpu_is_listed_as_what_it_can_be_cut_into(world, kubelet):
@@ -215,36 +195,6 @@ async def test_a_grant_without_a_place_is_refused(world, kubelet):
         await world.pod("misled", of(whole, AT_0))
         with pytest.raises(Rejected, match="no longer partitioned on demand"):
             await kubelet.admit("default/misled", [("main", 1)])
-
-
-@pytest.mark.parametrize("way", some(["cdi-cri", "volume-mounts", "cdi-annotations", "envvar"], 3))
-async def test_each_way_of_naming_devices_names_the_mig_device(world, kubelet, way):
-    host = a_host_with_device_files(world)
-    a, *_ = world.uuids
-    async with on_demand(world, device_lists=way, pass_device_specs=True) as agent:
-        await eventually(agent.ready)
-        await world.pod("p", of(a, MigPlacement("1g.5gb", 2)), resource=SMALL)
-        got = (await kubelet.admit("default/p", [("main", 1)], resource=SMALL))["main"]
-        caps = sorted(path.name for path in (host / "dev/nvidia-caps").iterdir())
-        assert len(caps) == 2  # of the GPU instance and its compute instance
-        if way.startswith("cdi"):
-            names = (
-                got.annotations["cdi.k8s.io/purser.dev_gpu"].split(",")
-                if way == "cdi-annotations"
-                else [each.name for each in got.cdi_devices]
-            )
-            spec = (host / "run/cdi/k8s.device-plugin.nvidia.com-gpu.json").read_text()
-            uuids = [name.rpartition("=")[2] for name in names]
-            assert all(uuid in spec for uuid in uuids)
-            assert all(f"/dev/nvidia-caps/{cap}" in spec for cap in caps)
-        elif way == "volume-mounts":
-            uuids = [mount.container_path.rpartition("/")[2] for mount in got.mounts]
-        else:
-            uuids = got.envs["NVIDIA_VISIBLE_DEVICES"].split(",")
-            files = {each.host_path.rpartition("/")[2] for each in got.devices}
-            assert files == {"nvidiactl", "nvidia0", *caps}
-        assert len(set(uuids)) == 1
-        assert all(uuid.startswith("MIG-") for uuid in uuids)
 
 
 async def test_a_gpu_that_hangs_or_is_lost_concerns_itself_alone(world, kubelet, monkeypatch):
