@@ -289,6 +289,15 @@ class World:
             self.round()
             self.tick()
 
+    def run_until(self, holds: Callable[[], bool], limit: int = 100) -> None:
+        """Rounds, and a tick after each but the last: after that one something holds."""
+        for _ in range(limit):
+            self.round()
+            if holds():
+                return
+            self.tick()
+        raise AssertionError(f"that never came; last: {self.history[-5:]}")
+
     def wait(self, seconds: float) -> None:
         self.now += seconds
 

@@ -38,11 +38,7 @@ def test_discovery_on_a_node_that_is_away_keeps_nothing_anywhere(world: World) -
 
 def apply_a_layout(world: World) -> None:
     world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
-    for _ in range(60):
-        world.round()
-        if '"applying"' in world.nodes["a"].annotations.get(MIG_STEP_ANNOTATION, ""):
-            break
-        world.tick()
+    world.run_until(lambda: '"applying"' in world.nodes["a"].annotations.get(MIG_STEP_ANNOTATION, ""))
 
 
 def deleted_while_a_layout_is_applied(world: World) -> None:

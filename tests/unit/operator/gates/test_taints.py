@@ -26,12 +26,7 @@ def stubborn(node: str) -> NodeWorkload:
 
 
 def rounds(world: World, until: str, node: str = "a") -> None:
-    for _ in range(60):
-        if world.nodes[node].labels.get(STATE) == until:
-            return
-        world.round()
-        world.tick()
-    raise AssertionError(f"never came to {until}")
+    world.run_until(lambda: world.nodes[node].labels.get(STATE) == until)
 
 
 def uids(world: World, node: str) -> set[str]:
@@ -104,11 +99,7 @@ def test_a_taint_that_comes_before_the_driver_goes_gives_the_node_back(world: Wo
 
 def test_a_taint_that_comes_while_there_is_no_driver_is_not_held_against_the_new_one(world: World) -> None:
     world.change_policy(NEW)
-    for _ in range(60):
-        world.round()
-        if world.pod("a", Operand.DRIVER) is None:
-            break
-        world.tick()
+    world.run_until(lambda: world.pod("a", Operand.DRIVER) is None)
     world.taint("a", "team")
     for _ in range(5):
         world.round()
@@ -152,12 +143,7 @@ def test_a_mig_change_does_not_begin_where_paused_operands_could_not_come_back(w
 def test_a_taint_that_comes_while_pods_leave_for_a_mig_change_gives_the_node_back(world: World) -> None:
     world.workloads["stays"] = stubborn("a")
     world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
-    for _ in range(10):
-        world.round()
-        if world.nodes["a"].unschedulable:
-            break
-        world.tick()
-    assert world.nodes["a"].unschedulable
+    world.run_until(lambda: world.nodes["a"].unschedulable)
     world.taint("a", "team")
     world.round()
     assert not world.nodes["a"].unschedulable
