@@ -5,7 +5,9 @@ from pathlib import Path
 from xml.etree import ElementTree as xml
 
 import pytest
+from tests.unit.core.kubelet.devicemanager.test_registration import EXTENDED, OTHERS
 
+from purser.core.kubelet.devicemanager.registration import is_extended_resource
 from purser.lab.conformance import CATALOGUE, Check, CheckOutcome, CheckVerdict, PodName, Report, Settings, select
 from purser.lab.conformance.check import one_line
 from purser.lab.conformance.checks.registration import why_no_resource
@@ -40,27 +42,9 @@ def test_patterns_that_choose_nothing_are_refused(only, skip, says):
         select(only, skip)
 
 
-@pytest.mark.parametrize("name", ["nvidia.com/gpu", "a/b", "example.org/A_b.c-9"])
-def test_names_of_extended_resources_are_taken(name):
-    assert why_no_resource(name) is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gpu",
-        "/gpu",
-        "nvidia.com/",
-        "kubernetes.io/gpu",
-        "requests.a/b",
-        "NVIDIA.com/gpu",
-        "a/b/c",
-        f"a/{'x' * 64}",
-        "a/-b",
-    ],
-)
-def test_other_names_are_not(name):
-    assert why_no_resource(name)
+@pytest.mark.parametrize("name", [*EXTENDED.values(), *OTHERS.values()])
+def test_names_of_resources_are_taken_as_kubelet_takes_them(name):
+    assert (why_no_resource(name) is None) == is_extended_resource(name)
 
 
 @pytest.mark.parametrize(

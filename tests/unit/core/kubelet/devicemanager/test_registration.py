@@ -4,41 +4,40 @@ import pytest
 
 from purser.core.kubelet.devicemanager.registration import is_extended_resource, register_refusal, watcher_refusal
 
+EXTENDED = {
+    "the usual one": "nvidia.com/gpu",
+    "dots and dashes in the name": "nvidia.com/mig-1g.5gb",
+    "short": "a/b",
+    "upper case and underscores in the name": "vendor.com/X_1.y",
+    "the longest name": f"{'a' * 60}.com/{'b' * 63}",
+}
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("nvidia.com/gpu", id="the usual one"),
-        pytest.param("nvidia.com/mig-1g.5gb", id="dots and dashes in the name"),
-        pytest.param("a/b", id="short"),
-        pytest.param("vendor.com/X_1.y", id="upper case and underscores in the name"),
-        pytest.param(f"{'a' * 60}.com/{'b' * 63}", id="the longest name"),
-    ],
-)
+
+@pytest.mark.parametrize("name", EXTENDED.values(), ids=EXTENDED)
 def test_extended_resources(name: str) -> None:
     assert is_extended_resource(name)
     assert register_refusal("v1beta1", name) is None
     assert watcher_refusal(["v1alpha", "v1beta1"], name) is None
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("gpu", id="no domain"),
-        pytest.param("kubernetes.io/gpu", id="kubernetes' own domain"),
-        pytest.param("x.kubernetes.io/gpu", id="below kubernetes' own domain"),
-        pytest.param("requests.vendor.com/gpu", id="that of a quota"),
-        pytest.param("Vendor.com/gpu", id="upper case in the domain"),
-        pytest.param("vendor.com/", id="no name"),
-        pytest.param("/gpu", id="empty domain"),
-        pytest.param("vendor.com/a/b", id="two slashes"),
-        pytest.param("vendor.com/-gpu", id="name begins with a dash"),
-        pytest.param(f"vendor.com/{'b' * 64}", id="name too long"),
-        pytest.param(f"{'a.' * 122}a/gpu", id="domain too long once requests. stands before it"),
-        pytest.param("vendor.com/gpu\n", id="a line break"),
-        pytest.param("", id="empty"),
-    ],
-)
+OTHERS = {
+    "no domain": "gpu",
+    "kubernetes' own domain": "kubernetes.io/gpu",
+    "below kubernetes' own domain": "x.kubernetes.io/gpu",
+    "that of a quota": "requests.vendor.com/gpu",
+    "upper case in the domain": "Vendor.com/gpu",
+    "no name": "vendor.com/",
+    "empty domain": "/gpu",
+    "two slashes": "vendor.com/a/b",
+    "name begins with a dash": "vendor.com/-gpu",
+    "name too long": f"vendor.com/{'b' * 64}",
+    "domain too long once requests. stands before it": f"{'a.' * 122}a/gpu",
+    "a line break": "vendor.com/gpu\n",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS.values(), ids=OTHERS)
 def test_other_names(name: str) -> None:
     assert not is_extended_resource(name)
 
