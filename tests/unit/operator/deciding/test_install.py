@@ -64,16 +64,6 @@ def test_a_node_costs_few_writes(world: World) -> None:
     assert sum(isinstance(each, PatchNode) for each in world.history) <= 7
 
 
-def test_nothing_is_written_once_all_is_well(world: World) -> None:
-    world.add_node("a")
-    world.add_node("b", nfd=False)
-    world.settle()
-    world.settled = {}
-    for _ in range(3):
-        world.wait(3600)
-        assert world.round().actions == ()
-
-
 def test_without_gpu_nodes_the_stack_is_ready(world: World) -> None:
     world.settle()
     assert world.condition("Ready") | {"lastTransitionTime": ""} == {
