@@ -121,15 +121,6 @@ def test_a_reboot_into_another_kernel_changes_the_pool_at_once(world: World) -> 
     assert {each["nodes"] for each in world.status()["pools"]} == {1}
 
 
-def test_an_empty_pool_leaves(world: World) -> None:
-    world.add_node("c", os="24.04")
-    world.settle()
-    assert any("ubuntu24-04" in key.name for key in world.objects)
-    world.nodes.pop("c")
-    world.settle()
-    assert not any("ubuntu24-04" in key.name for key in world.objects)
-
-
 def test_a_node_that_does_not_answer_is_named_and_keeps_its_labels(world: World) -> None:
     before = world.deployed("a")
     world.set_node("a", ready=False)
