@@ -125,17 +125,6 @@ async def test_from_a_namespace_that_is_not_there_nothing_is_removed(installed):
 
 
 @pytest.mark.gate
-async def test_without_an_operator_the_command_cleans_up_itself(installed):
-    async with installed.operator():
-        await installed.ready()
-    await remove(installed)
-    await assert_nothing_is_left(installed)
-    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
-    with pytest.raises(NotFoundError):
-        await installed.client.get(LEASES, LEASE, NAMESPACE)
-
-
-@pytest.mark.gate
 async def test_the_definition_goes_when_it_is_asked_for(installed):
     async with installed.operator():
         await installed.ready()
@@ -201,12 +190,15 @@ async def test_nodes_are_looked_at_once_more_before_nothing_is_left(tmp_path):
 
 
 @pytest.mark.gate
-async def test_it_can_be_broken_off_anywhere_and_run_again(installed):
+async def test_without_an_operator_the_command_cleans_up_itself_and_can_be_broken_off_anywhere(installed):
     """Broken off after each write in turn."""
     async with installed.operator():
         await installed.ready()
     await remove_step_by_step(installed)
     await assert_nothing_is_left(installed)
+    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+    with pytest.raises(NotFoundError):
+        await installed.client.get(LEASES, LEASE, NAMESPACE)
 
 
 async def remove_step_by_step(stack):
