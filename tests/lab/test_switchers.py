@@ -127,7 +127,7 @@ REFUSED = {
     "kai/beside-whole": 'container "main" asks for nvidia.com/gpu, but the pod\'s annotations ask for a share of a GPU',
     "kai/nan": 'annotation gpu-fraction "NaN" is not a fraction of a GPU: must be a number between 0 and 1, such as '
     "0.5",
-    "kai/huge": "is more MiB than any GPU has: must be a number of MiB, such as 16384",
+    "kai/huge": "exceeds the memory of any GPU: must be a number of MiB, such as 16384",
     "kai/rewritten": "disable that webhook (docs/migrating/kai.md)",
     "hami/in-bytes": 'nvidia.com/gpumem "16Gi" is not an integer number of MiB: use 16384',
     "nvidia/all-devices": "remove it and ask for GPUs with nvidia.com/gpu in the limits",

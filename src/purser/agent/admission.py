@@ -83,7 +83,7 @@ class PreferredAllocationCall(msgspec.Struct, frozen=True):
         """The ids for a container that fits; ValueError for another. ``held``: see `preferred_ids`."""
         preferred = self._preferred(part, held)
         if preferred is None:
-            raise ValueError(f"container {part.container} ({', '.join(part.uuids)}) cannot be given {self}")
+            raise ValueError(f"container {part.container} ({', '.join(part.uuids)}) cannot get {self}")
         return preferred
 
     def _preferred(self, part: ContainerGrant, held: Collection[str] = ()) -> tuple[str, ...] | None:

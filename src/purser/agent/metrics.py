@@ -119,7 +119,9 @@ class _NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families."""
         snapshot = self._snapshot()
-        yield _gauge("purser_agent_registered", "1 while kubelet has accepted the plugin.", int(snapshot.registered))
+        yield _gauge(
+            "purser_agent_registered", "1 while the plugin is registered with kubelet.", int(snapshot.registered)
+        )
         yield _gauge("purser_agent_streams", "Open ListAndWatch streams from kubelet.", snapshot.streams)
         yield _gauge(
             "purser_agent_lists_amounts",

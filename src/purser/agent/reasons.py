@@ -71,7 +71,7 @@ class AgentReason(ExplainedReason):
     CONFIG_NOT_USABLE = (
         "DevicePluginConfigNotUsable",
         "Node",
-        "The device plugin's configuration of the node cannot be read, or its MIG strategy does not match the node's "
+        "The node's device plugin configuration cannot be read, or its MIG strategy does not match the node's "
         "GPUs. The message says what is in effect instead: the last valid configuration or, if there was none, "
         "the agent's options.",
         "Correct what the message names: the file, the node's label nvidia.com/device-plugin.config, or the MIG "

@@ -23,7 +23,7 @@ class RefusalReason(ExplainedReason):
         "AmbiguousPod",
         "Pod",
         "kubelet asks for devices for one of several pods, and the agent cannot determine which one.",
-        "Delete whichever of the pods kubelet has rejected.",
+        "Delete the pod that kubelet has rejected.",
     )
     MISMATCH = (
         "DevicesDifferFromGrant",
@@ -91,7 +91,7 @@ class RefusalReason(ExplainedReason):
         "MigInstanceRefused",
         "Pod",
         "The GPU instance that the pod was granted cannot be created: another instance occupies its place, or "
-        "NVML refused.",
+        "NVML rejected the call.",
         "Do what the message says. The pod's controller recreates the pod, and the scheduler places the new pod.",
     )
     MALFORMED = (

@@ -222,7 +222,7 @@ class Resolver:
 
 def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     found = f"kubelet asks for {ask}, but several containers with different grants are waiting for those devices"
-    message = _describe_turns(found, turns, "Delete whichever of these pods kubelet has rejected")
+    message = _describe_turns(found, turns, "Delete the pod that kubelet has rejected")
     return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns), in_the_way=_keys(turns))
 
 

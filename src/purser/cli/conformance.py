@@ -9,6 +9,7 @@ import typer
 
 from purser.cli.options import OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, show
+from purser.core.wording import counted
 
 if TYPE_CHECKING:
     import asyncio
@@ -227,7 +228,9 @@ def _print(report: "Report", output: OutputFormat) -> None:
     shown, left_out = (list(report.verdicts), Counter[str]()) if is_wide else _without_repetition(report.verdicts)
     show(shown, _verdict_columns(), output, empty="", document=_verdict_document)
     for reason, count in left_out.items():
-        print(f"{count} more checks were skipped: {reason} (-o wide lists them)")
+        print(
+            f"{counted(count, 'more check')} {'was' if count == 1 else 'were'} skipped: {reason} (-o wide lists them)"
+        )
     about = f"{report.resource}: " if report.resource else ""
     print(f"\n{about}{report.summary} in {report.seconds:.1f} s")
 

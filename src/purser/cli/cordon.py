@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _EXIT_CODES_HELP = """Exit code: 0 done, or nothing to do; 1 the cluster did not answer, or the node or GPU does not
 exist; 2 wrong usage."""
 
-CORDON_HELP = f"""Keep new pods off GPUs of a node. Running pods keep their GPUs.
+CORDON_HELP = f"""Keep new pods off a node's GPUs. Running pods keep their GPUs.
 
 Specify GPUs by index, UUID, or UUID prefix, as shown by purser get gpus -o wide. GPUs in HAMi's annotation
 hami.io/device-cordon are also cordoned.
@@ -29,7 +29,7 @@ Example: purser cordon gpu node-1 3
 Example: purser cordon gpu node-1 GPU-8f5c6d1e
 """
 
-UNCORDON_HELP = f"""Let new pods use GPUs of a node again, including GPUs that HAMi's annotation cordoned. Specify GPUs
+UNCORDON_HELP = f"""Let new pods use a node's GPUs again, including GPUs that HAMi's annotation cordoned. Specify GPUs
 by index, UUID, or UUID prefix.
 
 {_EXIT_CODES_HELP}

@@ -25,7 +25,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "uncordon": "Let new pods use GPUs again.",
         "operator": "Roll out, upgrade, import or uninstall the GPU stack.",
         "webhook": "Print or install the webhook configurations.",
-        "clean-up": "Remove what Purser left behind after an uninstallation.",
+        "clean-up": "Remove what Purser left in the cluster after Helm uninstalled it.",
     },
     "Try and test": {
         "lab": "Start a cluster with simulated GPUs on this machine.",

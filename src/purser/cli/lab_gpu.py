@@ -22,6 +22,7 @@ from purser.cli.lab_node import (
 )
 from purser.cli.options import OutputOption
 from purser.cli.output import MISUSED, Column, OutputFormat, fail, show
+from purser.core.wording import counted
 
 if TYPE_CHECKING:
     from purser.lab.driver.mig import MigState
@@ -123,7 +124,7 @@ def list_gpus(
     show(rows, COLUMNS, output, empty="The lab's nodes have no GPUs.", document=LabGpuRow.document)
 
 
-@app.command("xid", help=_help("Make the driver report an Xid, NVIDIA's error number.", "xid t4-4-0 2 79"))
+@app.command("xid", help=_help("Make the driver report an Xid error.", "xid t4-4-0 2 79"))
 def xid(
     node: NodeName,
     gpu: GpuName,
@@ -372,14 +373,14 @@ def nvlink(
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_nvlink(one, link, active=up))
     if error is not None:
         kind = one_of(NvLinkError, "--error", error)
-        done = f"NVLink {link} counted {count} {kind} errors"
+        done = f"NVLink {link} counted {counted(count, f'{kind} error')}"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.add_nvlink_errors(one, link, kind, count))
 
 
 @app.command(
     "fabric",
     help=_help(
-        "Join a GPU to an NVLink domain, or set the state in which its fabric manager registration stops.",
+        "Join a GPU to an NVLink domain, or set the state of its fabric manager registration.",
         "fabric gb200-nvl4-0 2 --cluster 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47 --clique 7",
         "fabric gb200-nvl4-0 2 --state failed",
     ),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from purser.cli.output import fail
+from purser.core.wording import counted
 
 HELP = """Write a manual page for each command.
 
@@ -54,7 +55,7 @@ def man_pages(
             (target / f"{name}.1").write_text(text, encoding="ascii")
     except OSError as error:
         fail(f"cannot write the pages: {error}. Use another folder: purser man-pages FOLDER")
-    print(f"{len(found)} pages written to {target}")
+    print(f"{counted(len(found), 'page')} written to {target}")
 
 
 def _pages(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ With --prometheus, the page on use also shows how GPUs were used over time: whic
 them, and which GPUs are idle.
 
 With --scheduler but without --token-file, everyone logs in with a token of their own and sees what it allows. Only then
-can --address be another address than this machine's own. Tokens are sent in clear: put a proxy with TLS in front.
+can --address be an address other than this machine's own. Tokens are sent in clear: put a proxy with TLS in front.
 
 The command only reads the cluster and only needs the right to list and watch pods and nodes. It also works in clusters
 that do not use Purser's scheduler. With --scheduler, the command queries the read API of Purser's scheduler instead
@@ -54,7 +54,7 @@ def web(
     context: Context = None,
     port: Annotated[int, typer.Option(help="Port of the pages. 0 picks a free port.", min=0, max=65535)] = DEFAULT_PORT,
     address: Annotated[
-        str, typer.Option(help="Address to listen on. Other addresses than this machine's own require logins.")
+        str, typer.Option(help="Address to listen on. Addresses other than this machine's own require logins.")
     ] = "127.0.0.1",
     namespace: SchedulerNamespace = None,
     scheduler: SchedulerUrl = None,

@@ -342,7 +342,7 @@ class Ledger:
                 raise UnknownDeviceError(f"node {grant.node} has no device {uuid}")
             problem = self._problem(grant.node, uuid, self.usage(grant.node).get(uuid, UNUSED) + asked)
             if problem:
-                raise OvercommitError(f"device {uuid} of node {grant.node}: {problem}")
+                raise OvercommitError(f"device {uuid} on node {grant.node}: {problem}")
 
     def _problem(self, node: str, uuid: str, usage: Usage) -> str:
         device = self._devices.get(node, {}).get(uuid)

@@ -21,7 +21,7 @@ class FailureReason(ExplainedReason):
     RECORD_NOT_COUNTED = (
         "RecordNotCounted",
         "Pod",
-        "HAMi's scheduler recorded something unreadable or impossible on the pod, so the node's GPUs are closed to "
+        "HAMi's scheduler recorded an unreadable or impossible allocation on the pod, so the node's GPUs are closed to "
         "new pods.",
         "Delete the pod so that it is scheduled again, or fix the annotation that the message names.",
     )

@@ -344,5 +344,5 @@ def clear_stale_cordon_mark(node: NodeView) -> PatchNode | None:
     if node.unschedulable or CORDONED_BY_ANNOTATION not in node.annotations:
         return None
     return PatchNode(
-        node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="node uncordoned, but not by Purser"
+        node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="the node was uncordoned by another client"
     )

@@ -131,7 +131,7 @@ class HeldGpus:
             entry = {"type": HEALTH_CONDITION} | ({"$patch": "delete"} if not message else self._condition(message))
             patch = {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}
             await self._client.patch_merge(PODS, name, patch, namespace, subresource="status", strategic=True)
-            log.info("Wrote whether a pod's GPUs are healthy", pod=key_of(pod), unhealthy=message)
+            log.info("Updated the GPU health in a pod's status", pod=key_of(pod), unhealthy=message)
         self._written[uid] = message
 
     def _condition(self, message: str) -> dict[str, str]:

@@ -226,7 +226,7 @@ class MissedPods:
         self._events.event(
             ref_of(PODS, pod),
             SchedulerReason.MISSED_WEBHOOK,
-            f"The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
+            f"The pod was created while Purser's webhook could not be reached, so no scheduler can give it a GPU: "
             f"the pod is deleted, and {owner.kind} {owner.name} recreates it",
             type="Warning",
         )

@@ -93,7 +93,7 @@ class QuotaUsage:
             await self._client.patch_merge(RESOURCE_QUOTAS, name, patch, namespace, subresource="status")
         except NotFoundError:
             return
-        log.debug("Wrote the usage of a quota", quota=key, used=changes)
+        log.debug("Updated a quota's usage", quota=key, used=changes)
         self._queue.add_after(key, RECHECK_PERIOD_S)
 
     def _changes(self, quota: ResourceQuota) -> dict[str, str]:

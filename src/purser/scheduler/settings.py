@@ -109,7 +109,7 @@ class ServerSettings:
         ),
     ] = ()
     extender_address: Annotated[
-        str, Option("Address of the extender; any but loopback needs --extender-client-ca-file.")
+        str, Option("Address of the extender; any address other than loopback requires --extender-client-ca-file.")
     ] = "127.0.0.1"
     """kube-scheduler runs in the same pod."""
     extender_port: Annotated[
@@ -177,10 +177,16 @@ class WebhookSettings:
     ] = ""
     """Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
     agents_taint: Annotated[
-        bool, Option("Agents may taint their own nodes for unhealthy GPUs; before Kubernetes 1.30 the webhook decides.")
+        bool,
+        Option(
+            "Allow agents to taint their own nodes for unhealthy GPUs. Before Kubernetes 1.30, "
+            "the webhook enforces this."
+        ),
     ] = False
-    agents_cordon: Annotated[bool, Option("Agents may cordon their own nodes.")] = False
-    agents_label: Annotated[bool, Option("Agents may label their own nodes with the features of their GPUs.")] = False
+    agents_cordon: Annotated[bool, Option("Allow agents to cordon their own nodes.")] = False
+    agents_label: Annotated[bool, Option("Allow agents to label their own nodes with the features of their GPUs.")] = (
+        False
+    )
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(
@@ -271,7 +277,7 @@ class DecisionLogSettings:
     one_in: Annotated[
         int,
         Option(
-            "Log the decisions for one pod in this many. The devices that pods hold are always logged.",
+            "Log the decisions for one in this many pods. The devices that pods hold are always logged.",
             name="decision-log-one-in",
             value="scheduler.decisionLog.oneIn",
             minimum=1,

@@ -70,7 +70,7 @@ def _add_rank(ranks: dict[int, int], node_of: dict[str, int], word: str, problem
     if place is None:
         problems.add(line, 3 + match.start(2), f"no listed node is named {match.group(2)!r}")
     elif place in ranks:
-        problems.add(line, 3 + match.start(2), f"node {match.group(2)!r} has a rank already")
+        problems.add(line, 3 + match.start(2), f"node {match.group(2)!r} already has a rank")
     else:
         ranks[place] = int(match.group(1))
 

@@ -213,7 +213,7 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model") or entry.text("family")
     gpus = entry.whole("gpus", 0, 0, MAX_GPUS)
     if gpus and not model:
-        entry.wrong(entry.node, f"has {gpus} GPUs without a model: add model")
+        entry.wrong(entry.node, f"has {gpus} GPUs without a model: set model as well")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (_gpu(entry, model),) * gpus
     return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
@@ -277,7 +277,7 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     name, gpus = entry.name(), entry.whole("gpus", 0, 0, MAX_GPUS)
     milli = entry.whole("gpu_milli", WHOLE_MILLI, 1, WHOLE_MILLI) if gpus else 0
     if not gpus and "gpu_milli" in entry.values:
-        entry.wrong(entry.values["gpu_milli"], "gpu_milli applies to each GPU: add gpus")
+        entry.wrong(entry.values["gpu_milli"], "gpu_milli applies to each GPU: set gpus as well")
     models = tuple(f"={word}" for word in entry.words("models")) if gpus or "mig" in entry.values else ()
     cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, quantity_mib)
     if "mig" in entry.values:

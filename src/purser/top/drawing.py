@@ -16,10 +16,10 @@ MOST_CELLS = 44
 """Of a column that is not the last."""
 
 HELP = """\
-Up Down j k      one row            Page keys, blank   a page; Ctrl-B, Ctrl-F, too
+Up Down j k      one row            Page keys, Space   a page; also Ctrl-B, Ctrl-F
 Home End g G     first, last row    Tab, h l, 1 to 4   another view
-Enter            the row in full; for a pod, why it waits or is where it is
-/                show only rows with a text in them; Escape shows all
+Enter            the row's details; for a pod, why it waits or runs on its node
+/                show only rows that contain a text; Escape shows all
 s                sort by the next column      S   the other way round
 ?                this page                    q   quit
 Ctrl-L           redraw the screen

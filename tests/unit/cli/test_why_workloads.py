@@ -90,12 +90,12 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     assert code == 0
     assert lines == [
         "Deployment default/web has no pods; spec.replicas is 2",
-        f"Its condition ReplicaFailure says: {REFUSED}",
+        f"Its condition ReplicaFailure reports: {REFUSED}",
     ]
     running = of_web("web-7d4-a", "10", memory=8, on="n", share={"n-0": 8})
     lines = asked(workload("Deployment", "web", failure, replicas=2), running, words="deploy/web")[1]
     assert lines[0] == "Deployment default/web has 1 placed pod; spec.replicas is 2"
-    assert lines[1:] == [f"Its condition ReplicaFailure says: {REFUSED}", "On n"]
+    assert lines[1:] == [f"Its condition ReplicaFailure reports: {REFUSED}", "On n"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_of_a_cluster_s_job_without_pods_its_last_event_says_who_refused_t
         assert (code, err) == (0, "")
         assert out.splitlines() == [
             "Job default/train has no pods",
-            f"Its last FailedCreate event says: {REFUSED}",
+            f"Its last FailedCreate event reports: {REFUSED}",
         ]
         code, _, err = await beside("why", "job/other", f"--kubeconfig={kubeconfig}")
         assert (code, err) == (1, "purser: namespace default has no Job other and no pods owned by it\n")

@@ -181,8 +181,8 @@ def test_of_a_pod_that_fits_its_own_schedulers_last_message_is_told(others):
     found = Explainer(objects).explain("default", "p")
     assert (found.fits, found.last_message) == (("n",), "0/1 nodes are available: x")
     assert [each.message for each in Overview(objects).complete().waiting] == [
-        "fits on 1 node now (n): purser-scheduler last said: 0/1 nodes are available: x",
-        "fits on 1 node now (n): purser-scheduler last said: 2\N{REPLACEMENT CHARACTER}",
+        "fits on 1 node now (n); last message from purser-scheduler: 0/1 nodes are available: x",
+        "fits on 1 node now (n); last message from purser-scheduler: 2\N{REPLACEMENT CHARACTER}",
         "fits on 1 node now (n): purser-scheduler has not tried the pod yet",
     ]
 
@@ -221,7 +221,7 @@ def test_what_pods_take_counts_until_they_end():
     there = pod("there", {"cpu": "40"}, on="n")
     waiting = pod("p", gpu(cpu="30"))
     (found,) = explained(waiting, node("n", gpus("n", 1)), there).reasons
-    assert found.text == "1 node has less than 30 of cpu free (most: 24)"
+    assert found.text == "1 node has fewer than 30 CPUs free (most: 24)"
     there["status"]["phase"] = "Succeeded"
     assert explained(waiting, node("n", gpus("n", 1)), there).fits == ("n",)
 
@@ -241,7 +241,7 @@ def test_pods_of_other_schedulers_on_clusters_without_an_inventory_are_kube_sche
     holds = [pod(f"h{i}", gpu(count=5), on=f"n{i}", schedulerName="kai") for i in range(2)]
     waiting = pod("p", gpu(count=4), schedulerName="kai")
     (found,) = explained(waiting, *nodes, *holds).reasons
-    assert (found.by, found.text) == ("kube-scheduler", "2 nodes have less than 4 of nvidia.com/gpu free (most: 3)")
+    assert (found.by, found.text) == ("kube-scheduler", "2 nodes have fewer than 4 nvidia.com/gpu free (most: 3)")
     assert explained(pod("p", gpu(count=3), schedulerName="kai"), *nodes, *holds).fits == ("n0", "n1")
 
 

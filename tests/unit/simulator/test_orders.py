@@ -37,7 +37,7 @@ def test_without_ranks_nodes_are_first_as_they_are_listed(tmp_path: Path) -> Non
         ("p nobody-tuned-1\n", ":1:3: no listed pod is named 'nobody-tuned-1'"),
         ("p p0\nn 1-nowhere\n", ":2:5: no listed node is named 'nowhere'"),
         ("p p0\nn a\n", ":2:3: 'a' is not a node with a rank"),
-        ("p p0\nn 1-a\nn 2-a\n", ":3:5: node 'a' has a rank already"),
+        ("p p0\nn 1-a\nn 2-a\n", ":3:5: node 'a' already has a rank"),
         ("p p0\nn 1-a\n", ":1:1: has no rank for 1 of the listed nodes, for example b-1"),
         ("q p0\n", ":1:1: starts with 'q'"),
         ("# nothing\n", ":1:1: has no pods"),

@@ -43,7 +43,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         ("nodes:", "nodes: []\nother:", "other|unknown field 'other': must be one of"),
         ("name: plain", "count: 1", "{count|has no name"),
         ("{name: plain}", "{name: a-1}", "a-1|'a-1' appears twice"),
-        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs without a model: add model"),
+        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs without a model: set model as well"),
         ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is not a quantity"),
         ("gpus: 2,", "gpus: two,", "two|invalid value 'two' for gpus: must be an integer"),
         ("gpu_milli: 250", "gpu_milli: 0", "0|invalid value '0' for gpu_milli: must be an integer from 1 to 1000"),

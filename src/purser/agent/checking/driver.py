@@ -34,7 +34,7 @@ _DXCORE = "libdxcore.so"
 of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go` and `driver-wsl.go` of the toolkit's
 ``pkg/nvcdi``, 1.20.0)."""
 _NO_DXG = (
-    "Update NVIDIA's driver in Windows and the WSL kernel (wsl --update): the kernel's module dxgkrnl creates the file."
+    "Update NVIDIA's driver on Windows and the WSL kernel (wsl --update): the kernel's module dxgkrnl creates the file."
 )
 _UNCOUNTED = "drives the machine's display, so pods do not get this GPU; NVIDIA's device plugin does not list it either"
 _REBOOT = (
@@ -89,7 +89,7 @@ def _check_module(settings: AgentSettings, version: str | None) -> CheckResult:
     if version is not None:
         return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
     if _is_wsl(settings):
-        return CheckResult("kernel module", CheckState.OK, "not needed: WSL uses the driver of Windows")
+        return CheckResult("kernel module", CheckState.OK, "not needed: WSL uses the Windows driver")
     if _on_pci(settings):
         return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD)
     return CheckResult(

@@ -71,7 +71,9 @@ def _shortest(node: KubeletNode, state: KubeletState, problems: dict[str, str]) 
         text = encode(report_of(node, compacted(state, keep)))
         if size_of(text) <= MAX_REPORT_BYTES:
             return Assembled(text, problems)
-    problems["devices"] = f"a report of {size_of(text)} bytes is too long, so only the configuration is published"
+    problems["devices"] = (
+        f"the report has {size_of(text)} bytes, which is too many, so only the configuration is published"
+    )
     return Assembled(encode(report_of(node)), problems)
 
 

@@ -117,7 +117,7 @@ class _Reader:
 def _content(path: Path) -> bytes:
     content = read_start(path, MAX_STATE_BYTES + 1)
     if len(content) > MAX_STATE_BYTES:
-        raise ValueError(f"it is larger than {MAX_STATE_BYTES} bytes")
+        raise ValueError(f"the file is larger than {MAX_STATE_BYTES} bytes")
     return content
 
 

@@ -59,7 +59,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
     **_all(
         Meaning.WHERE_SUPPORTED,
-        "a GPU in MIG mode that is mistaken for a whole GPU would be granted in addition to its MIG devices (as "
+        "if a GPU in MIG mode were mistaken for a whole GPU, it would be granted in addition to its MIG devices (as "
         "with go-nvlib)",
         ("nvmlDeviceGetMigMode",),
     ),

@@ -54,7 +54,7 @@ RECORDS: Mapping[str, str] = {
     _IDX: "Index of the granted GPU.",
     _POD: "GPU memory of all of the pod's containers, in GiB or MiB.",
     _DEV: "The GPU's total memory, in GiB or MiB.",
-    _ASSIGNED: "`true`, as gpushare's device plugin writes it.",
+    _ASSIGNED: "`true`, the value that gpushare's device plugin sets.",
     _ASSUME_TIME: "When the pod was bound, in nanoseconds since 1970.",
     _ALLOCATION: "GPU memory in GiB or MiB by container index and GPU index, as JSON.",
 }

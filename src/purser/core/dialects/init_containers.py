@@ -42,7 +42,8 @@ def check_alike(containers: Sequence[ContainerRequest], problems: Problems) -> N
     if len(words) > 1:
         there = " and ".join(word or "whole devices" for word in words)
         problems.add(
-            f"the pod has init containers, but its containers ask for {there}: all containers must ask for the same"
+            f"the pod has init containers, but its containers ask for {there}: "
+            "all containers must ask for the same resource"
         )
 
 

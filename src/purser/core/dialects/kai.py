@@ -235,7 +235,7 @@ def _mib(text: str, problems: Problems) -> int:
     if mib < 1:
         problems.add(f"{subject} is not a number of MiB: must be an integer of 1 or more without a unit, such as 16384")
     elif mib > MAX_DEVICE_MEMORY_MIB:
-        problems.add(f"{subject} is more MiB than any GPU has: must be a number of MiB, such as 16384")
+        problems.add(f"{subject} exceeds the memory of any GPU: must be a number of MiB, such as 16384")
     return mib
 
 

@@ -89,7 +89,7 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
         return None
     if value > MAX_DEVICE_MEMORY_MIB:
         hint = _instead(Decimal(value))
-        problems.add(f"{_where(container, resource, text)} is more MiB than any device has{hint}")
+        problems.add(f"{_where(container, resource, text)} exceeds the memory of any device{hint}")
         return None
     return value
 

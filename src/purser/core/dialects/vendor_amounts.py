@@ -101,7 +101,8 @@ def _slices(family: DeviceFamily, container: ContainerSpec, problems: Problems) 
     if slices and named:
         problems.add(
             f'container "{container.name}" asks for both {family.resource} and {named[0]}: '
-            f"use either {family.resource}, which names a profile, or {named[0]}, which says what the profile must have"
+            f"use either {family.resource}, which names a profile, or {named[0]}, which states what the profile "
+            "must have"
         )
     unit = "a number of GiB or MiB" if memory is None else f"a number of units of {memory.unit_mib} MiB, or of MiB"
     asked = 0 if memory is None else amount(container, memory.resource, 0, MAX_DEVICE_MEMORY_MIB, unit, problems)

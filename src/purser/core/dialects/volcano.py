@@ -35,7 +35,7 @@ WORDS: Mapping[str, Word] = {
 RECORDS: Mapping[str, str] = {
     GPU_INDEX: "Index of the granted GPU.",
     PREDICATE_TIME: "When the pod was bound, in nanoseconds since 1970.",
-    GPU_ASSIGNED: "`true`, as Volcano's device plugin writes it.",
+    GPU_ASSIGNED: "`true`, the value that Volcano's device plugin sets.",
 }
 MARKS: frozenset[str] = frozenset()
 

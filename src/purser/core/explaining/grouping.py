@@ -17,6 +17,7 @@ EXAMPLES = 3
 
 KUBE_SCHEDULER, PURSER = "kube-scheduler", "Purser"
 """Who refuses."""
+_IN_MIB = ("memory", "ephemeral-storage")
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
@@ -117,12 +118,21 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
             return f"{lead} {'has' if one else 'have'} no {about} at all{others}"
         case FilterReason.RESOURCES:
             asked, most = max(each.asked for each in found), max(each.free for each in found)
-            words = f"{_amount(about, asked)} of {about} free (most: {_amount(about, most)})"
-            return f"{lead} {'has' if one else 'have'} less than {words}"
+            return f"{lead} {'has' if one else 'have'} {_shortage(about, asked, most)}"
+
+
+def _shortage(resource: str, asked: int, most: int) -> str:
+    amounts = f"{_amount(resource, asked)} {{}} free (most: {_amount(resource, most)})"
+    if resource == "cpu":
+        is_counted = asked > 1000 and not asked % 1000
+        return f"fewer than {amounts.format('CPUs')}" if is_counted else f"less than {amounts.format('CPU')}"
+    if resource in _IN_MIB:
+        return f"less than {amounts.format(f'of {resource}')}"
+    return f"no {resource} free" if asked == 1 and not most else f"fewer than {amounts.format(resource)}"
 
 
 def _amount(resource: str, amount: int) -> str:
     """As people write it: CPUs in thousandths only where they are no whole number, memory in MiB."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    return f"{amount // MIB} MiB" if resource in ("memory", "ephemeral-storage") else str(amount)
+    return f"{amount // MIB} MiB" if resource in _IN_MIB else str(amount)

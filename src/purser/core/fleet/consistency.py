@@ -63,8 +63,8 @@ def _state_violations(fleet: Fleet, name: str) -> Iterator[InvariantViolation]:
         yield InvariantViolation(
             Invariant.NODE_STATE,
             name,
-            f"devices of the ledger: {sorted(fleet.ledger.devices(name))}",
-            f"devices of the inventory: {sorted(device.uuid for device in node.inventory.devices)}",
+            f"devices in the ledger: {sorted(fleet.ledger.devices(name))}",
+            f"devices in the inventory: {sorted(device.uuid for device in node.inventory.devices)}",
         )
 
 

@@ -25,9 +25,9 @@ def asked_warnings(request: PodRequest) -> Iterator[str]:
         by_name = asked.resource.startswith(MIG_PREFIX) and not asked.resource.endswith(SHARED_SUFFIX)
         if asked.count > 1 and (by_name or set(asked.modes_allowed) == {DeviceMode.MIG}):
             yield (
-                f'container "{brief(part.name, 63)}" asks for {asked.count} MIG devices: CUDA shows a process only the '
-                f"first of them with drivers before R{SHOWS_ALL_FROM}, and they never share memory. Ask for one larger "
-                f"MIG device, or run a process for each"
+                f'container "{brief(part.name, 63)}" asks for {asked.count} MIG devices: with drivers before '
+                f"R{SHOWS_ALL_FROM}, CUDA exposes only the first of them to a process, and they never share memory. "
+                f"Ask for one larger MIG device, or run one process per MIG device"
             )
 
 
@@ -45,4 +45,4 @@ def granted_note(grant: Grant, devices: Mapping[str, Device], driver_version: st
     if not several:
         return ""
     whose = f"container{'s' * (len(several) > 1)} {', '.join(several)}"
-    return f"CUDA of driver {brief(driver_version, 32)} shows a process only the first MIG device of {whose}"
+    return f"with driver {brief(driver_version, 32)}, CUDA exposes only the first MIG device of {whose} to a process"

@@ -123,11 +123,11 @@ def _set_aside(node: _Node, where: str) -> SetAside:
 def _notes(node: _Node, where: str) -> Iterator[str]:
     overbooked = "Purser never overcommits a GPU"
     without_effect = (
-        ("operatingmode mps", node.operatingmode == "mps", "agent.enforcement of the chart starts MPS daemons"),
+        ("operatingmode mps", node.operatingmode == "mps", "the chart value agent.enforcement starts MPS daemons"),
         (
             "devicesplitcount",
             bool(node.devicesplitcount),
-            "agent.slots of the chart sets how many pods share a GPU",
+            "the chart value agent.slots sets how many pods share a GPU",
         ),
         ("devicememoryscaling", node.devicememoryscaling not in (None, 0, 1), overbooked),
         ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), overbooked),

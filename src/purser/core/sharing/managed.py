@@ -32,8 +32,8 @@ def only_managed(
         listed = f"{FILE}: {by_name[name]} names" if name in by_name else "The MIG profile names"
         devices = f"device{'s' * (len(indexes) > 1)} {', '.join(indexes[:MAX_MISSING])}"
         problems.append(
-            f"{listed} {devices} {name}, about which kube-scheduler does not ask Purser: add this name to the "
-            f"chart's value {MANAGED_VALUE}, or use another name. Until then, the node does not list the resource"
+            f"{listed} {devices} {name}, about which kube-scheduler does not ask Purser: add this name to the chart "
+            f"value {MANAGED_VALUE}, or use another name. Until then, the node does not list the resource"
         )
     return tuple(kept)
 

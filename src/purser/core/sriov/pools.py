@@ -11,6 +11,7 @@ import msgspec
 from purser.core.sriov.configuration import SriovConfig, SriovPoolConfig, SriovSelector
 from purser.core.sriov.devices import NodeDevices, SriovDevice
 from purser.core.sriov.selecting import SelectorFilter, candidates
+from purser.core.wording import counted
 
 VFIO_DRIVER = "vfio-pci"
 UIO_DRIVERS = ("uio", "igb_uio")
@@ -137,7 +138,7 @@ def _why_empty(
         taken = [device for device in possible if each.selects(device)]
         if taken:
             others = ", ".join(sorted({owners[device.id] for device in taken})[:_DEVICES_SHOWN])
-            found.append(f"selector {place}: the {len(taken)} that it matches are in {others}")
+            found.append(f"selector {place}: the {counted(len(taken), 'device')} that it matches belong to {others}")
         else:
             found.append(f"selector {place}: {each.why_none(possible)}")
     used = [each for each in of_type if each.in_use]

@@ -11,6 +11,7 @@ import msgspec
 from purser.core.decoding import brief
 from purser.core.sriov.configuration import SriovPoolConfig, SriovSelector
 from purser.core.sriov.devices import NO_INDEX, SriovDevice
+from purser.core.wording import counted
 
 _VALUES_SHOWN = 6
 """Values that a message names at most."""
@@ -80,7 +81,7 @@ class SelectorFilter:
                 found = sorted({each.value(device) or "none" for device in before})
                 more = f" and {len(found) - _VALUES_SHOWN} more" if len(found) > _VALUES_SHOWN else ""
                 return (
-                    f"{each.name} does not match any of {len(before)}: they have "
+                    f"{each.name} does not match any of {counted(len(before), 'device')}: found "
                     f"{', '.join(found[:_VALUES_SHOWN])}{more}"
                 )
         return ""

@@ -113,7 +113,7 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
             "must be 0 or greater, and fit in a 32-bit integer"
         )
     if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _HAMI_MAX_INT32:
-        raise RegisterError(f"GPU {gpu.id[:64]!r} is number {gpu.index} on NUMA node {gpu.numa}")
+        raise RegisterError(f"GPU {gpu.id[:64]!r} has invalid index {gpu.index} or NUMA node {gpu.numa}")
     healthy = gpu.health and is_listed
     return Device(
         uuid=gpu.id,

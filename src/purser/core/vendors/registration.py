@@ -147,9 +147,11 @@ def _counted(
 def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool, odd: list[str]) -> Device:
     check_names(registered)
     if registered.count < 0 or not 0 <= registered.devmem <= _MAX_AMOUNT:
-        raise RegisterError(f"device {registered.id!r} has {registered.count} slots and {registered.devmem} MiB")
+        raise RegisterError(f"device {registered.id!r} has invalid {registered.count} slots or {registered.devmem} MiB")
     if registered.numa > MAX_NUMA_NODE or not 0 <= registered.index <= _MAX_AMOUNT:
-        raise RegisterError(f"device {registered.id!r} is number {registered.index} on NUMA node {registered.numa}")
+        raise RegisterError(
+            f"device {registered.id!r} has invalid index {registered.index} or NUMA node {registered.numa}"
+        )
     cores = family.cores
     percent = WHOLE_PERCENT if cores is None else registered.devcore * WHOLE_PERCENT // cores.per_device
     healthy = registered.health and is_listed

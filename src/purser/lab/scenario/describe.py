@@ -1,5 +1,6 @@
 """What a step is called when its author gave it no name."""
 
+from purser.core.wording import counted
 from purser.lab.scenario.spec import Expect, FaultStep, NeverRule, Step, Wait
 
 
@@ -20,7 +21,8 @@ def describe(step: Step) -> str:
     if step.patch is not None:
         return f"patch {step.patch.kind} {', '.join(step.patch.names)}"
     if step.join is not None:
-        return f"{sum(each.count for each in step.join)} nodes join"
+        joining = sum(each.count for each in step.join)
+        return f"{counted(joining, 'node')} {'joins' if joining == 1 else 'join'}"
     if step.never is not None:
         return f"never: {_never(step.never)}"
     return f"delete {step.delete.kind} {', '.join(step.delete.names)}" if step.delete else "nothing"
@@ -61,13 +63,13 @@ def _expect(expect: Expect) -> str:
         return f"CPUs, memory and devices of {expect.container.pod}"
     if expect.objects is not None:
         return f"{expect.objects.kind} {', '.join(expect.objects.names)} with {expect.objects.match}"
-    return f"{expect.rejections.count} pods rejected by kubelets" if expect.rejections else ""
+    return f"{counted(expect.rejections.count, 'pod')} rejected by kubelets" if expect.rejections else ""
 
 
 def _fault(fault: FaultStep) -> str:
     for word, gpu in (("lose", fault.lose_gpu), ("recover", fault.recover_gpu), ("inject Xid into", fault.inject_xid)):
         if gpu is not None:
-            return f"{word} GPU {gpu.gpu} of {gpu.node}"
+            return f"{word} GPU {gpu.gpu} on {gpu.node}"
     for word, node in (
         ("restart the kubelet of", fault.restart_kubelet),
         ("kill the agent of", fault.kill_agent),

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from purser.core.grant.signing import GrantError, read
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.model import Grant
+from purser.core.wording import counted
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import EVENTS, NODES, PODS
@@ -139,7 +140,9 @@ def _rejections(lab: Lab, expect: ExpectRejections) -> str | None:
         found.update(node.rejections)
     count = found[expect.reason] if expect.reason else found.total()
     listed = ", ".join(f"{number} x {reason}" for reason, number in found.items())
-    return None if count == expect.count else f"kubelets rejected {count} pods{f': {listed}' if listed else ''}"
+    return (
+        None if count == expect.count else f"kubelets rejected {counted(count, 'pod')}{f': {listed}' if listed else ''}"
+    )
 
 
 def _phases(pods: Iterable[Pod]) -> str:

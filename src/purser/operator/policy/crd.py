@@ -265,7 +265,7 @@ def definition() -> Raw:
 def _schema() -> Schema:
     spec = schema_of(ClusterPolicySpec)
     spec["description"] = (
-        "The GPU stack of a cluster. Every field has a default, so that an empty spec describes a whole stack."
+        "The GPU stack of a cluster. Every field has a default, so an empty spec describes a complete stack."
     )
     spec["default"] = {}
     status = schema_of(ClusterPolicyStatus, defaults=False)

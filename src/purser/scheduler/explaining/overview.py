@@ -165,7 +165,9 @@ def _message(pod: Pod, judged: StateWaiting) -> str:
         return judged.message
     scheduler = pod.spec.scheduler_name or "default-scheduler"
     last = last_message(pod)
-    return f"{judged.message}: {f'{scheduler} last said: {last}' if last else f'{scheduler} has not tried the pod yet'}"
+    if not last:
+        return f"{judged.message}: {scheduler} has not tried the pod yet"
+    return f"{judged.message}; last message from {scheduler}: {last}"
 
 
 def _kind(pod: Pod) -> bytes:

@@ -101,6 +101,6 @@ def _objections(found: Workload, wanted: int | None, last_failure: str) -> Itera
         yield "the workload is suspended: spec.suspend is true"
     for each in said:
         if each.type != "Suspended":
-            yield f"its condition {each.type} says: {brief(each.message or each.reason, MAX_MESSAGE)}"
+            yield f"its condition {each.type} reports: {brief(each.message or each.reason, MAX_MESSAGE)}"
     if last_failure and not any(last_failure in each.message for each in said):
-        yield f"its last FailedCreate event says: {brief(last_failure, MAX_MESSAGE)}"
+        yield f"its last FailedCreate event reports: {brief(last_failure, MAX_MESSAGE)}"

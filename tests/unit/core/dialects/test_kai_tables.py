@@ -136,8 +136,8 @@ def test_a_fraction_that_makes_no_sense_is_refused_in_one_short_sentence(text: s
     [
         *((text, NO_MIB) for text in ("", "0", "00", "-0", "+5", "1.5", "1e3", "2k", "2Gi", "NaN", "inf", "٣", "1_0")),
         *((text, NO_MIB) for text in ("9" * 20, "9" * 100_000, " 5", "5\n", "0x10")),
-        ("1048577", "is more MiB than any GPU has: must be a number of MiB, such as 16384"),
-        ("17179869184", "is more MiB than any GPU has"),
+        ("1048577", "exceeds the memory of any GPU: must be a number of MiB, such as 16384"),
+        ("17179869184", "exceeds the memory of any GPU"),
     ],
 )
 def test_an_amount_that_makes_no_sense_is_refused_in_one_short_sentence(text: str, said: str) -> None:

@@ -73,7 +73,7 @@ def left_row(fleet: Fleet, live: LiveArrays) -> None:
         pytest.param(forgotten_demand, {(Invariant.NAMESPACE_DEMAND, "gone")}, id="demand of a namespace without pods"),
         pytest.param(unlisted, {(Invariant.GRANT_INDEX, "pod-n"), (Invariant.NODE_USAGE, "n")}, id="not listed"),
         pytest.param(state, {(Invariant.NODE_STATE, "n"), (Invariant.ARRAY_ROWS, "n")}, id="a stale state"),
-        pytest.param(inventory, {(Invariant.NODE_STATE, "n")}, id="devices of the ledger"),
+        pytest.param(inventory, {(Invariant.NODE_STATE, "n")}, id="devices in the ledger"),
         pytest.param(row, {(Invariant.ARRAY_ROWS, "n")}, id="a row"),
         pytest.param(lost_row, {(Invariant.ARRAY_ROWS, "n")}, id="no row"),
         pytest.param(left_row, {(Invariant.ARRAY_ROWS, "n")}, id="a row without a node"),

@@ -24,7 +24,7 @@ def test_who_asks_for_several_by_name_is_warned(limits, annotations, warned):
     request = parse(pod(container(**limits), **annotations))
     warnings = list(asked_warnings(request))
     assert len(warnings) == warned
-    assert all("asks for 2 MIG devices: CUDA shows a process only the first" in each for each in warnings)
+    assert all("asks for 2 MIG devices: with drivers before R" in each for each in warnings)
     assert all(len(each) <= 256 for each in warnings)  # the API server cuts longer ones
 
 
@@ -51,5 +51,5 @@ INSTANCES = [DeviceShare("cut", 4864, 14, MigPlacement("1g.5gb", at)) for at in 
 def test_of_an_old_driver_the_event_says_that_cuda_shows_one(shares, driver, told):
     one = ContainerGrant("other", ContainerKind.APP, tuple(shares[:1]))
     grant = Grant("p", "ns", "p", "n", (ContainerGrant("main", ContainerKind.APP, tuple(shares)), one))
-    said = f"CUDA of driver {driver} shows a process only the first MIG device of container main"
+    said = f"with driver {driver}, CUDA exposes only the first MIG device of container main to a process"
     assert granted_note(grant, DEVICES, driver) == (said if told else "")

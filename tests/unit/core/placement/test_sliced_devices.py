@@ -98,7 +98,7 @@ def test_a_quota_holds_the_profiles_memory():
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({DRS: 3, MEMORY: 20}, "names a profile, or enflame.com/gcu-memory, which says what the profile must have"),
+        ({DRS: 3, MEMORY: 20}, "names a profile, or enflame.com/gcu-memory, which states what the profile must have"),
         ({CORES: 101}, 'gcu-core "101" is out of range'),
         ({MEMORY: "20Gi"}, 'gcu-memory "20Gi" is not an integer: must be a'),
     ],

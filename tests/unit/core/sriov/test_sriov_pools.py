@@ -88,7 +88,7 @@ def test_a_device_is_of_the_first_pool_whose_selectors_mean_it():
     assert ids(a) == ["0000:03:02.3", "0000:03:02.0", "0000:03:02.1"]
     assert ids(b) == ["0000:03:02.2"]
     assert c.empty == (
-        "selector 0: the 4 that it matches are in intel.com/a, intel.com/b; "
+        "selector 0: the 4 devices that it matches belong to intel.com/a, intel.com/b; "
         "1 more may not be given to pods: 0000:03:02.4 has the default route"
     )
 
@@ -120,10 +120,10 @@ def test_types_are_kept_apart():
         (
             [vf(0), vf(1, driver="vfio-pci"), vf(2, vendor="15b3")],
             {"vendors": ["8086"], "drivers": ["i40evf"], "isRdma": True},
-            "selector 0: drivers does not match any of 2: they have iavf, vfio-pci",
+            "selector 0: drivers does not match any of 2 devices: found iavf, vfio-pci",
         ),
-        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1: they have ens1f0#0"),
-        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1: they have none"),
+        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1 device: found ens1f0#0"),
+        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1 device: found none"),
     ],
     ids=["none", "the host's", "another driver", "another PF", "no PF to be seen"],
 )

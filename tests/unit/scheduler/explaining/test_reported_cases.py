@@ -64,7 +64,7 @@ CASES = {
             asks(ONE, containers=[{"name": name, "resources": {"limits": ONE}} for name in ("cuda", "digits")]),
             node("quadro", **ONE),
         ),
-        ((FilterReason.RESOURCES, "1 node has less than 2 of nvidia.com/gpu free (most: 1)", ("quadro",)),),
+        ((FilterReason.RESOURCES, "1 node has fewer than 2 nvidia.com/gpu free (most: 1)", ("quadro",)),),
     ),
     "the device plugin has not registered": Case(
         "https://github.com/NVIDIA/k8s-device-plugin/issues/33",
@@ -94,7 +94,7 @@ CASES = {
         ),
         (
             (FilterReason.SELECTOR, "2 nodes lack agentpool=a100 of the pod's node selector", ("system-1", "system-2")),
-            (FilterReason.RESOURCES, "1 node has less than 1 of nvidia.com/mig-1g.10gb free (most: 0)", ("a100",)),
+            (FilterReason.RESOURCES, "1 node has no nvidia.com/mig-1g.10gb free", ("a100",)),
         ),
     ),
     "one node lacks the network device and the others the MIG profile": Case(
@@ -217,7 +217,7 @@ CASES = {
                 "1 node does not meet the pod's node affinity: nvidia.com/gpu.product in (A100)",
                 ("v100",),
             ),
-            (FilterReason.RESOURCES, "1 node has less than 96 of cpu free (most: 64)", ("a100",)),
+            (FilterReason.RESOURCES, "1 node has fewer than 96 CPUs free (most: 64)", ("a100",)),
         ),
     ),
     "Kueue holds the pod": Case(

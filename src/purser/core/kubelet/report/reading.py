@@ -47,7 +47,7 @@ def node_of(report: KubeletReport) -> KubeletNode:
     report: whatever was predicted without it would be wrong."""
     if report.machine is None and aligns(report.config):
         raise ReportError(
-            "the kubelet aligns resources, but its report contains only its configuration, so its "
+            "kubelet aligns resources, but its report contains only its configuration, so its "
             "admission cannot be predicted"
         )
     return KubeletNode(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))

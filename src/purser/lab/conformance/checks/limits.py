@@ -54,7 +54,7 @@ async def _try(subject: Subject, method: str, request: Any) -> str:
 
 
 CHECKS = (
-    Check("limits-list", "The device list fits into kubelet's message limit of 4 MiB.", _list_size, ("list",)),
+    Check("limits-list", "The device list fits within kubelet's message limit of 4 MiB.", _list_size, ("list",)),
     Check(
         "limits-many-ids", f"Calls with {MANY_DEVICES} IDs are answered or refused in time.", _many_ids, ("allocate",)
     ),
