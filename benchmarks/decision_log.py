@@ -18,7 +18,7 @@ from pathlib import Path
 
 from purser.core.decisions import encode
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.notes import Asked, Note, bytes_held
+from purser.core.decisions.notes import DecisionInputs, Note, bytes_held
 from purser.core.decisions.recording import Recording
 from purser.core.decisions.transcript import Transcript
 from purser.core.fleet import Fleet, FreeResources
@@ -111,7 +111,7 @@ def measure(nodes: int, pods: int, folder: Path, *, is_shuffled: bool) -> None:
         mix.arrived(lead_shape(request))
         if is_shuffled:
             chance.shuffle(names)
-        asked = Asked(request, UNLIMITED, {}, CREATED)
+        asked = DecisionInputs(request, UNLIMITED, {}, CREATED)
         begun = time.perf_counter()
         found = evaluator.evaluate(request, names)
         decided = time.perf_counter()

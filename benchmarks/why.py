@@ -27,7 +27,7 @@ from purser.adapters.objects import ClusterObjects, objects_of_dump
 from purser.core.decisions import encode
 from purser.core.decisions.framing import MAGIC
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.recording import Asked, Recording
+from purser.core.decisions.recording import DecisionInputs, Recording
 from purser.core.decisions.transcript import Transcript
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED
@@ -116,7 +116,7 @@ def decision_log(objects: ClusterObjects) -> bytes:
     recording = Recording(fleet, evaluator, mix)
     notes = recording.start(0.0)
     found = evaluator.evaluate(request, fleet.names())
-    notes += recording.judged(0.0, Asked(request, UNLIMITED, {}), found, "filter")
+    notes += recording.judged(0.0, DecisionInputs(request, UNLIMITED, {}), found, "filter")
     return MAGIC + b"".join(map(encode, Transcript(LoggedNames()).records(notes)))
 
 

@@ -21,7 +21,7 @@ log = structlog.get_logger("purser.http")
 _FEW = Limits(connections=64)
 """Prometheus and kubelet have one each; the memory of an agent is small."""
 _SHUTDOWN_S = 5.0
-_LINGERING_S = 1.0
+_LINGER_TIMEOUT_S = 1.0
 """For how long an unread rest of a request is received, so that its client sees the answer."""
 
 
@@ -116,7 +116,7 @@ async def listening(
         access_log=None,
         shutdown_timeout=_SHUTDOWN_S,
         keepalive_timeout=limits.idle_s,
-        lingering_time=_LINGERING_S,
+        lingering_time=_LINGER_TIMEOUT_S,
         auto_decompress=False,
         logger=_aiohttp,
     )

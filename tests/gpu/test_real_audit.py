@@ -49,7 +49,7 @@ def program_on(uuid: str) -> Iterator[int]:
 def test_a_program_has_what_it_allocated_and_the_owners_parts_are_the_whole() -> None:
     driver = open_driver()
     try:
-        gpu = next((each for each in driver.scan() if each.uuid and not each.is_cut), None)
+        gpu = next((each for each in driver.scan() if each.uuid and not each.is_partitioned), None)
         if gpu is None or gpu.uuid is None:
             pytest.skip("every GPU is in MIG mode")
         with program_on(gpu.uuid) as pid:

@@ -69,7 +69,7 @@ def test_a_gpu_is_measured_and_its_rates_from_the_second_time_on(driver: Driver)
         assert told.fields.keys() <= {each.name for each in METRICS}
         assert 0 < told.fields["DCGM_FI_DEV_GPU_TEMP"] < 120
         assert told.fields["DCGM_FI_DEV_SM_CLOCK"] > 0
-        if gpu.architecture == "hopper" and not gpu.is_cut:
+        if gpu.architecture == "hopper" and not gpu.is_partitioned:
             profiled = [each.name for each in METRICS if each.name.startswith("DCGM_FI_PROF_")]
             assert {name for name in profiled if name in told.fields} == set(profiled)
             assert 0 <= told.fields["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] <= 1

@@ -98,7 +98,7 @@ class Shell:
             name: HamiPlugin(node, node_folders(lab.folder, place).kubelet, lab.client)
             for place, (name, node) in enumerate(lab.nodes.items())
         }
-        self.nvidias = {
+        self.nvidia_strategy = {
             name: NvidiaPlugin(node, node_folders(lab.folder, place).kubelet)
             for place, (name, node) in enumerate(lab.nodes.items())
         }
@@ -118,7 +118,7 @@ class Shell:
     async def stop(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        await asyncio.gather(*(each.stop() for each in (*self.plugins.values(), *self.nvidias.values())))
+        await asyncio.gather(*(each.stop() for each in (*self.plugins.values(), *self.nvidia_strategy.values())))
 
     async def run(
         self, page: Page, heading: str, place: int = 0, *, after: Mapping[str, str] | None = None, **words: str
@@ -273,15 +273,15 @@ class Shell:
     async def _who(self) -> tuple[set[str], set[str], set[str]]:
         """The nodes on which agents, HAMi's plugins and NVIDIA's have a pod."""
         pods = [pod for pod in (await self.client.list(PODS)).items if not pod.metadata.deletion_timestamp]
-        agents, hamis, nvidias = (
+        agents, hamis, nvidia_strategy = (
             {pod.spec.node_name for pod in pods if pod.metadata.labels.items() >= wanted.items()}
             for wanted in (AGENTS, HAMIS, NVIDIAS)
         )
-        return agents, hamis, nvidias
+        return agents, hamis, nvidia_strategy
 
     async def _serve(self) -> None:
-        agents, hamis, nvidias = await self._who()
-        others = (("hami", hamis, self.plugins), ("nvidia", nvidias, self.nvidias))
+        agents, hamis, nvidia_strategy = await self._who()
+        others = (("hami", hamis, self.plugins), ("nvidia", nvidia_strategy, self.nvidia_strategy))
         for name, node in self.lab.nodes.items():
             for whose, there, plugins in others:
                 if name not in there and (whose, name) in self._serving:

@@ -67,7 +67,7 @@ async def test_no_share_is_lost_or_given_twice_whatever_breaks(chaos_lab, kubele
         group.create_task(churn.run())
         await break_things(chaos_lab, churn, random.Random(f"faults {seed}"))
         churn.is_over = True
-    await mend(chaos_lab, cluster)
+    await remedy(chaos_lab, cluster)
     await delete_all(cluster, lambda one: one["status"].get("phase") == "Failed")
     await eventually(cluster, "no pod is between two states", lambda: settled(cluster))
     await check_all_books(chaos_lab, cluster)
@@ -150,7 +150,7 @@ async def break_things(lab, churn, dice):
                 lab.recover_gpu(node, 0)
 
 
-async def mend(lab, cluster):
+async def remedy(lab, cluster):
     """Start every agent again: a card that came back before any probe saw it lost stays out."""
     for name in lab.nodes:
         await lab.kill_agent(name)

@@ -92,7 +92,7 @@ class MemoryBook(Book):
 class NoInstances:
     """No GPU is cut on demand."""
 
-    def of_part(self, part: ContainerGrant) -> ContainerGrant:
+    def part_with_instances(self, part: ContainerGrant) -> ContainerGrant:
         return part
 
     async def give(self, *_: object, **__: object) -> None:

@@ -132,15 +132,15 @@ STARTED_OTHERWISE = {
         _start_parts: parts.extender.run
         observing: observer.run
         _serve: observer.run
-        _both: observer.run
+        _run_both: observer.run
     """,
     "inside a loop that keep_going runs": """
-        InstanceKeeper.run: work
+        InstanceManager.run: work
         KubeletFacts.run: self._watch
         KubeletFacts.run: self._follow_own
         KubeletFacts.run: self._read_forever
-        PluginRegistration._once: self._sockets_change
-        PluginRegistration._once: self._stream_lost
+        PluginRegistration._serve_until_lost: self._wait_for_socket_change
+        PluginRegistration._serve_until_lost: self._stream_lost
         MpsDaemon._watch: ended
         MpsServers.watch: ended
         EarlyNominations.run: self._write
@@ -154,7 +154,7 @@ STARTED_OTHERWISE = {
         _register: registration.run
         _start_parts: parts.follower.run
         _lead: elector.run
-        _both: elector.run
+        _run_both: elector.run
         EventRecorder.__aenter__: self.run
     """,
     "workers of a queue, which try again": """
@@ -175,13 +175,13 @@ STARTED_OTHERWISE = {
         Publisher.run: self._follow
     """,
     "what ends": """
-        Agent.run: self._wake_keeper
+        Agent.run: self._wake_instance_manager
         Binder.bind: self._bind
         LeadershipGate.wait_open: self._reopen
         AccessControl.verdict: self._review
         StatePage._snapshot: self._make
         _serve: asyncio.to_thread
-        _side_by_side: one
+        _run_concurrently: one
         Observer._follow: note
         until: work
         until: end

@@ -34,7 +34,7 @@ STAGES = {
     "upgrade": "upgrade.machine.next_step",
     "beginning": "upgrade.machine.begin",
     "MIG": "mig.machine.next_step",
-    "MIG's record": "mig.states.change_of",
+    "MIG's record": "mig.states.current_change",
     "gates": "gates.labels.gate_patch",
     "the write": "model.outcome.merged",
     "status": "deciding.status.is_complete",

@@ -301,7 +301,7 @@ async def test_while_the_registration_with_kubelet_fails_the_agent_is_not_ready(
     settings = AgentSettings(node_name="n", device_plugin_dir=tmp_path)
     registration = PluginRegistration(settings, "nvidia.com/gpu", lambda resource: None, SimpleNamespace())
     monkeypatch.setattr("purser.agent.registration.identity_of", lambda path: FileIdentity(1, 2, 3))
-    monkeypatch.setattr(registration, "_once", Odd())
+    monkeypatch.setattr(registration, "_serve_until_lost", Odd())
     with pytest.raises(ZeroDivisionError):
         await registration.run()
     assert (registration.connection.value.ready, registration.connection.value.problem) == (False, FAILED)

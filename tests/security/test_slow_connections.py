@@ -127,7 +127,7 @@ async def serving(limits, *, secure=False):
                 server.may_answer.set()
 
 
-async def is_cut(reader):
+async def is_partitioned(reader):
     with suppress(ConnectionError):
         await reader.read()
 
@@ -137,7 +137,7 @@ async def test_an_honest_request_is_answered_however_many_connections_say_nothin
     async with serving(PATIENT, secure=secure) as server:
         silent = [await server.connect(tls=False) for _ in range(200)]
         assert await server.get() == b"HTTP/1.1 200 OK"
-        await asyncio.gather(*(is_cut(reader) for reader, _ in silent[:150]))  # the last ones may stay
+        await asyncio.gather(*(is_partitioned(reader) for reader, _ in silent[:150]))  # the last ones may stay
         for _, writer in silent:
             writer.close()
 
@@ -151,7 +151,7 @@ async def test_connections_that_were_answered_once_and_stay_make_room_as_well():
             await reader.readuntil(b"ok\n")
             idle.append((reader, writer))
         assert await server.get() == b"HTTP/1.1 200 OK"
-        await asyncio.gather(*(is_cut(reader) for reader, _ in idle[:75]))
+        await asyncio.gather(*(is_partitioned(reader) for reader, _ in idle[:75]))
         for _, writer in idle:
             writer.close()
 
@@ -166,7 +166,7 @@ async def test_silent_connections_are_cut(clock, secure, shakes_hands):
         assert server.open == 1
         await clock.passes(1)
         assert server.open == 0
-        await is_cut(reader)
+        await is_partitioned(reader)
         writer.close()
 
 
@@ -191,7 +191,7 @@ async def test_a_byte_now_and_then_wins_no_time(clock, start):
             if not server.open:
                 break
         assert server.open == 0
-        await is_cut(reader)
+        await is_partitioned(reader)
         writer.close()
 
 
@@ -204,7 +204,7 @@ async def test_an_answer_that_nobody_reads_is_not_kept(clock):
         await until(lambda: connection._is_idle)
         await clock.passes(SHORT.idle_s)
         assert server.open == 0
-        await is_cut(reader)
+        await is_partitioned(reader)
         writer.close()
 
 
@@ -229,7 +229,7 @@ async def test_where_all_are_being_answered_a_new_one_is_turned_away_and_they_ar
         while server.asked < PATIENT.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         reader, writer = await server.connect()
-        await is_cut(reader)
+        await is_partitioned(reader)
         writer.close()
         server.may_answer.set()
         assert set(await asyncio.gather(*waiting)) == {b"HTTP/1.1 200 OK"}
@@ -241,7 +241,7 @@ async def test_garbage_in_place_of_a_handshake_leaves_nothing_behind():
         for _ in range(30):
             reader, writer = await server.connect(tls=False)
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            await is_cut(reader)
+            await is_partitioned(reader)
             writer.close()
         assert await server.get() == b"HTTP/1.1 200 OK"
 

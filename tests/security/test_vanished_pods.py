@@ -41,7 +41,7 @@ async def is_refused(world, kubelet, match, name="next"):
 
 
 async def test_a_pod_whose_object_vanished_stays_in_the_book_until_kubelet_lets_go(world, kubelet, monkeypatch):
-    monkeypatch.setattr(janitor, "LET_GO_CHECK_PERIOD_S", 0.05)
+    monkeypatch.setattr(janitor, "UNLISTED_CHECK_PERIOD_S", 0.05)
     async with world.agent() as agent:
         await is_running(world, kubelet, agent)
         await world.delete_pod("holder")

@@ -32,7 +32,7 @@ COMPONENT = "purser-plan"
 
 
 class PlanStoppedError(Exception):
-    """Something is not as planned; the message says what, `PlanRun.story` what was done before."""
+    """Something is not as planned; the message says what, `PlanRun.summary` what was done before."""
 
 
 class PlanRun:
@@ -73,17 +73,17 @@ class PlanRun:
         request that is under way. In any case the cordons are taken back."""
         try:
             for room in self._plan.rooms:
-                await self._hold(room)
+                await self._cordon(room)
             version = await policy_version(self._client)
             budgets = Informer(self._client, budgets_resource(version))
             async with self._watching(budgets), EventRecorder(self._client, COMPONENT, COMPONENT) as recorder:
                 for number in range(len(self._plan.steps)):
                     await self._step(number, version, budgets, recorder)
-                self._look(len(self._plan.steps), budgets)
+                self._check_remaining_steps(len(self._plan.steps), budgets)
         finally:
-            await self._let_go()
+            await self._uncordon_all()
 
-    def story(self) -> str:
+    def summary(self) -> str:
         """What was done of the steps, what was not, and which GPUs are still cordoned."""
         steps = self._plan.steps
         done = [f"{step.pod} was evicted" for step in steps[: self._landed]]
@@ -102,7 +102,7 @@ class PlanRun:
 
     # --- the GPUs that are to be free
 
-    async def _hold(self, room: Room) -> None:
+    async def _cordon(self, room: Room) -> None:
         try:
             node = await self._client.get(NODES, room.node)
             if taken := sorted({*room.uuids}.intersection(cordoned_gpus(node.metadata.annotations))):
@@ -116,7 +116,7 @@ class PlanRun:
             self._held.remove(room)
             raise PlanStoppedError(str(error)) from error
 
-    async def _let_go(self) -> None:
+    async def _uncordon_all(self) -> None:
         for room in tuple(self._held):
             try:
                 await uncordon_gpus(self._client, room.node, room.uuids)
@@ -140,8 +140,8 @@ class PlanRun:
 
         try:
             async with asyncio.timeout(self._step_timeout_s):
-                await self._until(allows)
-                self._look(number, budgets)
+                await self._wait_until(allows)
+                self._check_remaining_steps(number, budgets)
                 evicted = self._pods.store.by_uid(step.uid)
                 assert evicted is not None, "Purser checked it"
                 controller = controller_of(evicted)
@@ -149,9 +149,9 @@ class PlanRun:
                 namespace, name = evicted.metadata.namespace, evicted.metadata.name
                 self._asked = number + 1  # before the answer, which may be lost
                 await self._evict(step, version, namespace, name)
-                recorder.event(ref_of(PODS, evicted), PlanReason.EVICTED, self._why(step))
+                recorder.event(ref_of(PODS, evicted), PlanReason.EVICTED, self._eviction_reason(step))
 
-                def has_landed() -> bool:
+                def is_replaced() -> bool:
                     nonlocal waits
                     self._check_rooms()
                     pods = self._pods.store
@@ -159,7 +159,7 @@ class PlanRun:
                     waits = replacement_progress(step, pods.by_uid(step.uid), found)
                     return waits.is_over
 
-                await self._until(has_landed)
+                await self._wait_until(is_replaced)
         except TimeoutError:
             raise PlanStoppedError(f"after {self._step_timeout_s:g} s {waits.said}") from None
         except ReplacementError as error:
@@ -167,7 +167,7 @@ class PlanRun:
         self._landed = number + 1
         self._say(f"{number + 1}/{len(self._plan.steps)}: {step.pod} evicted; {waits.said}")
 
-    def _why(self, step: PlanStep) -> str:
+    def _eviction_reason(self, step: PlanStep) -> str:
         rooms = " and ".join(f"{counted(len(room.uuids), 'GPU')} on node {room.node}" for room in self._plan.rooms)
         return f"Evicted by purser plan free --apply, to free {rooms}"
 
@@ -199,7 +199,7 @@ class PlanRun:
         nodes, pods = list(self._nodes.store.values()), list(self._pods.store.values())
         return occupancy_of(nodes, pods, budgets.store.values(), self._rules)[0]
 
-    def _look(self, number: int, budgets: Informer[DisruptionBudget]) -> None:
+    def _check_remaining_steps(self, number: int, budgets: Informer[DisruptionBudget]) -> None:
         """Whether the steps that are left would be made as they were planned, decided on the cluster as it is now."""
         self._check_rooms()
         left = self._plan.steps[number:]
@@ -244,8 +244,8 @@ class PlanRun:
                 inventory = inventory_of(node, FAMILIES)
             except InventoryError as error:
                 raise PlanStoppedError(f"node {room.node}: {error}") from error
-            well = {each.uuid for each in inventory.devices if each.healthy} if inventory is not None else set()
-            if sick := set(room.uuids) - well:
+            healthy = {each.uuid for each in inventory.devices if each.healthy} if inventory is not None else set()
+            if sick := set(room.uuids) - healthy:
                 raise PlanStoppedError(
                     f"GPUs on node {room.node} are unhealthy or no longer exist: {', '.join(sorted(sick))}"
                 )
@@ -274,7 +274,7 @@ class PlanRun:
     def _note(self, _object: object) -> None:
         self._changed.set()
 
-    async def _until(self, ready: Callable[[], bool]) -> None:
+    async def _wait_until(self, ready: Callable[[], bool]) -> None:
         while True:
             self._changed.clear()
             if ready():

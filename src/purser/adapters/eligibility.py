@@ -20,7 +20,7 @@ def names_devices(pod: PodManifest) -> bool:
     )
 
 
-def is_of_others(pod: Pod, scheduler_name: str) -> str:
+def other_scheduler(pod: Pod, scheduler_name: str) -> str:
     """That a pod is another scheduler's, in a sentence; empty where it is not."""
     named = pod.spec.scheduler_name
     return "" if named == scheduler_name else f'the pod is for scheduler "{named[:63]}", not for "{scheduler_name}"'

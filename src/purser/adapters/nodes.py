@@ -112,20 +112,22 @@ def published_inventory(node: Node) -> NodeInventory | None:
         return None
     inventory = _decode_inventory(text)
     _check_inventory(inventory, node.metadata.name)
-    return msgspec.structs.replace(_of_devices(inventory), cordoned=cordoned_gpus(node.metadata.annotations))
+    return msgspec.structs.replace(
+        _with_device_enforcement(inventory), cordoned=cordoned_gpus(node.metadata.annotations)
+    )
 
 
 def allocatable(node: Node) -> FreeResources:
     """What a node has for pods; what it does not name is not limited. Raises `QuantityError`."""
     amounts = node.status.allocatable
     return FreeResources(
-        _at_most_many(quantity_milli(amounts["cpu"])) if "cpu" in amounts else MANY,
-        _at_most_many(quantity_mib(amounts["memory"])) if "memory" in amounts else MANY,
-        _at_most_many(quantity_ceil(amounts["pods"])) if "pods" in amounts else MANY,
+        _capped(quantity_milli(amounts["cpu"])) if "cpu" in amounts else MANY,
+        _capped(quantity_mib(amounts["memory"])) if "memory" in amounts else MANY,
+        _capped(quantity_ceil(amounts["pods"])) if "pods" in amounts else MANY,
     )
 
 
-def _at_most_many(amount: int) -> int:
+def _capped(amount: int) -> int:
     return max(0, min(amount, MANY))
 
 
@@ -136,7 +138,7 @@ def _decode_inventory(text: str) -> NodeInventory:
         raise InventoryError(str(error)) from error
 
 
-def _of_devices(inventory: NodeInventory) -> NodeInventory:
+def _with_device_enforcement(inventory: NodeInventory) -> NodeInventory:
     """What agents of before devices had their own word say of all of them."""
     word = inventory.enforcement
     if word is Enforcement.NONE:

@@ -13,7 +13,7 @@ from purser.core.dialects import DialectError, parse
 from purser.core.fleet import Fleet
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.kubernetes.selectors import Selector, SelectorError, of_object
-from purser.core.kubernetes.taints import KEEPING_AWAY
+from purser.core.kubernetes.taints import REPELLING_EFFECTS
 from purser.core.model import PodRequest
 from purser.core.planning import GpuPod, Occupancy
 from purser.core.pod.requests import EffectiveRequests, pod_resources
@@ -72,7 +72,7 @@ def closed_nodes(nodes: Iterable[Node]) -> frozenset[str]:
 
 def _is_closed(node: Node) -> bool:
     taints = (each for each in node.spec.taints if each.key.startswith(_NODE_CONDITION_TAINTS))
-    return node.spec.unschedulable or any(each.effect in KEEPING_AWAY for each in taints)
+    return node.spec.unschedulable or any(each.effect in REPELLING_EFFECTS for each in taints)
 
 
 def _set_free_resources(fleet: Fleet, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:

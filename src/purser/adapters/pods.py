@@ -66,10 +66,10 @@ def families_asked(pod: Pod, words: Mapping[str, str]) -> frozenset[str]:
         return frozenset()
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     limits = (each.resources.limits for each in containers)
-    return frozenset(words[name] for each in limits for name in each if name in words and _is_some(each[name]))
+    return frozenset(words[name] for each in limits for name in each if name in words and _is_positive(each[name]))
 
 
-def _is_some(amount: QuantityLike) -> bool:
+def _is_positive(amount: QuantityLike) -> bool:
     try:
         return quantity_ceil(amount) > 0
     except ValueError:  # as above

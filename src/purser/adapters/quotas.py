@@ -60,7 +60,7 @@ def _words(family: DeviceFamily) -> QuotaWords:
 
 _WORDS = {"": QuotaWords(), **{family.resource: _words(family) for family in FAMILIES}}
 """By family, as `purser.core.model.DeviceShare.family` names it."""
-_OF_FAMILIES = {word: family for family, words in _WORDS.items() for word in (words.memory, words.cores) if word}
+_FAMILY_OF_WORD = {word: family for family, words in _WORDS.items() for word in (words.memory, words.cores) if word}
 
 log = structlog.get_logger("purser.adapters")
 
@@ -72,7 +72,7 @@ def quota_words(family: str) -> QuotaWords:
 
 def kept_limits(quota: ResourceQuota) -> dict[str, str]:
     """Which limits of a quota Purser keeps; by resource the family of devices."""
-    return {word: _OF_FAMILIES[word] for word in quota.spec.hard if word in _OF_FAMILIES}
+    return {word: _FAMILY_OF_WORD[word] for word in quota.spec.hard if word in _FAMILY_OF_WORD}
 
 
 def used_of(quota: ResourceQuota, usage: Callable[[str], Demand]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from purser.core.dialects.gpushare import GPU_COUNT, GPU_MEM
 from purser.core.fleet import Fleet
 from purser.core.grant import signing
 from purser.core.grant.disputes import NodeDisputes, read_disputes
-from purser.core.grant.reconcile import NodeRecords, PodBook, reckon
+from purser.core.grant.reconcile import NodeRecords, PodBook, expected_records
 from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION
@@ -56,7 +56,7 @@ def fleet_of(listed: Iterable[Node], pods: Iterable[Pod]) -> tuple[Fleet, tuple[
         if book.problem:
             problems.append(f"pod {book.key}: {book.problem}")
     for name in nodes.inventories.keys() | books.keys():
-        counted = reckon(name, nodes.devices(name), books.get(name, ()), nodes.disputes.get(name))
+        counted = expected_records(name, nodes.devices(name), books.get(name, ()), nodes.disputes.get(name))
         for uid, grant in counted.grants.items():
             fleet.ledger.adopt(grant, states[uid])
         if name in nodes.inventories:

@@ -90,7 +90,7 @@ class PreferredAllocationCall(msgspec.Struct, frozen=True):
         return preferred_ids(part.uuids, self.size, self.available, self.must_include, held)
 
     @staticmethod
-    def same(turn: ContainerTurn) -> object:
+    def interchange_key(turn: ContainerTurn) -> object:
         """Equal for turns that the same ids are right for."""
         return frozenset(turn.part.uuids)
 
@@ -110,7 +110,7 @@ class AllocateCall(msgspec.Struct, frozen=True):
         return are_granted(part.uuids, self.ids)
 
     @staticmethod
-    def same(turn: ContainerTurn) -> object:
+    def interchange_key(turn: ContainerTurn) -> object:
         """Equal for turns that the same answer is right for, now and in what it means for the next call."""
         return frozenset(turn.part.shares), turn.part.enforcement, "" if turn.listed else turn.grant.pod_uid
 
@@ -144,9 +144,9 @@ def resolve(
     waiting = _turns(pods, lambda grant, pod: next_part(grant, pod.containers, served.get(grant.pod_uid, nothing)))
     fitting = tuple(turn for turn in waiting if ask.fits(turn.part))
     if not fitting:
-        repeats = _turns(pods, lambda grant, pod: _repeatable(grant, pod, ask))
+        repeats = _turns(pods, lambda grant, pod: _repeated_init_container(grant, pod, ask))
         fitting = tuple(turn for turn in repeats if ask.fits(turn.part))
-    exchangeable = len({ask.same(turn) for turn in fitting}) == 1
+    exchangeable = len({ask.interchange_key(turn) for turn in fitting}) == 1
     return Resolution(fitting[0] if exchangeable else None, waiting, fitting)
 
 
@@ -195,7 +195,9 @@ def next_part(grant: Grant, listed: Mapping[str, tuple[str, ...]], served: froze
     return None
 
 
-def _repeatable(grant: Grant, pod: ListedPod, ask: PreferredAllocationCall | AllocateCall) -> ContainerGrant | None:
+def _repeated_init_container(
+    grant: Grant, pod: ListedPod, ask: PreferredAllocationCall | AllocateCall
+) -> ContainerGrant | None:
     """An unlisted init container of a pod that has nothing yet: served before, as far as the agent knows."""
     if any(pod.containers.values()):
         return None

@@ -22,13 +22,13 @@ NOT_SCHEDULED = (
 )
 """Where nothing else is known."""
 
-PAST_THE_EXTENDER = (
+BYPASSED_EXTENDER = (
     "The pod sets nodeName, or was bound by another component: delete and recreate it with a node selector "
     "instead of nodeName"
 )
 """Where the pod names Purser's scheduler, which binds no pod without a grant."""
 
-UNASKED = (
+NOT_MANAGED = (
     "kube-scheduler bound the pod without asking Purser about {names}: add {names} to the managedResources of "
     f"Purser's extender in kube-scheduler's configuration (chart value {MANAGED_VALUE}), restart kube-scheduler, "
     "then delete and recreate the pod"
@@ -72,4 +72,4 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     names = {name for each in containers for name in each.resources.limits if is_gpu_resource(name)}
     added = sorted(name for name in names if not is_managed(name))
-    return UNASKED.format(names=", ".join(added)) if added and len(added) == len(names) else PAST_THE_EXTENDER
+    return NOT_MANAGED.format(names=", ".join(added)) if added and len(added) == len(names) else BYPASSED_EXTENDER

@@ -49,7 +49,7 @@ class NodeAmounts:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(self._inventory))
             tasks.create_task(self._follow(self._cordoned))
-            tasks.create_task(self._pods.pods.failures.keep_going("counting amounts", self._count_forever))
+            tasks.create_task(self._pods.pods.failures.keep_going("counting amounts", self._recount_forever))
 
     async def _follow(self, latest: Latest[T]) -> None:
         value = latest.value
@@ -57,7 +57,7 @@ class NodeAmounts:
             value = await latest.differs(value)
             self._look.set()
 
-    async def _count_forever(self) -> None:
+    async def _recount_forever(self) -> None:
         self._look.set()
         while True:
             await self._look.wait()

@@ -25,7 +25,7 @@ from purser.agent.book import Book, BookedContainer
 from purser.agent.disputes import gpus_of_pod
 from purser.agent.holding import still_listed, unbooked
 from purser.agent.hostfiles import make_shared_dir, remove_dir
-from purser.agent.instances import InstanceError, InstanceGiver
+from purser.agent.instances import InstanceAllocator, InstanceError
 from purser.agent.lingering import LingeringPods
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
@@ -67,7 +67,7 @@ class Arbiter:
         book: Book,
         resolver: Resolver,
         node_facts: Callable[[], AllocationFacts],
-        instances: InstanceGiver,
+        instances: InstanceAllocator,
         lingering: LingeringPods,
         on_changed: Callable[[Pod, str], None] = lambda pod, message: None,
     ) -> None:
@@ -202,7 +202,7 @@ class Arbiter:
         except KubeError as error:
             log.warning("Cannot check for finished pods", error=str(error))
             return 0
-        ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
+        ended = [uid for uid, key in keys.items() if _has_ended(found[key], uid)]
         for uid in ended:
             with self._pods.pods.failures.guard(PODS, ref_of_grant(grants[uid])):
                 await self.release(uid)
@@ -227,7 +227,7 @@ class Arbiter:
         self._check_health(found, node)
         self._check_replicas(found, node)
         self._check_instances(found, node)
-        ended = self._still_holding(found)
+        ended = self._ended_holders(found)
         self._check_ungranted(found, {key for key, grant in ended.items() if grant is None})
         self._check_unknown(found, ended)
         enforcement = node.enforcement_of(part, facts.hold)
@@ -242,23 +242,23 @@ class Arbiter:
             await self._make_folders(found)
         try:
             grants = {key: grant for key, grant in ended.items() if grant is not None}
-            await self._enter(found, BookedContainer(demand.ids, enforcement, demand.resource), grants)
+            await self._book_container(found, BookedContainer(demand.ids, enforcement, demand.resource), grants)
         except LedgerError as error:
             raise self._overcommitted(found, error) from error
         await self._book.save()
         if any(share.mig is not None for share in part.shares):
-            await self._give(found)
+            await self._create_instances(found)
             node = self._node_facts()
-        if _is_other(enforcement, part.enforcement):
+        if _enforcement_differs(enforcement, part.enforcement):
             self._on_changed(
                 found.pod,
                 f"enforcement for container {part.container} is {enforcement}, not {part.enforcement} as its "
                 f"grant says: enforcement on node {grant.node} changed after the pod was bound",
             )
         log.info("Allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
-        return answer(grant, self._instances.of_part(part), facts, node)
+        return answer(grant, self._instances.part_with_instances(part), facts, node)
 
-    async def _give(self, found: ResolvedCall) -> None:
+    async def _create_instances(self, found: ResolvedCall) -> None:
         part = found.turn.part
         try:
             await self._instances.give(found.turn.grant, part)
@@ -268,7 +268,7 @@ class Arbiter:
             problem = f"GPU instance {named} cannot be created: {error}. Delete and recreate the pod"
             raise _refused(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
 
-    async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
+    async def _book_container(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
         """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
 
         Pods that ended are looked for before a refusal: scheduler and kubelet may know sooner than the informer. Where
@@ -341,7 +341,7 @@ class Arbiter:
                 RefusalReason.INSTANCE, found.turn, f"{problem_text}. Delete and recreate the pod", (share.uuid,)
             )
 
-    def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
+    def _ended_holders(self, found: ResolvedCall) -> dict[str, Grant | None]:
         """The pods of which the API server says that they have ended or are gone, and kubelet that they hold devices,
         with their grants; None where it is not known. They may have been replaced under their name.
 
@@ -463,7 +463,7 @@ def _refused(
     return AllocationRefused(reason, text, [turn.key], dispute if uuids else None, in_the_way=in_the_way)
 
 
-def _is_other(given: Enforcement, granted: Enforcement) -> bool:
+def _enforcement_differs(given: Enforcement, granted: Enforcement) -> bool:
     """Whether a container is held otherwise than its grant says; older schedulers say ``none`` of time-slicing."""
     return given is not granted and (granted, given) != (Enforcement.NONE, Enforcement.TIME_SLICING)
 
@@ -480,6 +480,6 @@ def _others_devices(found: ResolvedCall) -> set[str]:
     }
 
 
-def _is_over(pod: Pod | None, uid: str) -> bool:
+def _has_ended(pod: Pod | None, uid: str) -> bool:
     """Whether the pod with this uid has ended, if this is what its name leads to now."""
     return pod is None or pod.metadata.uid != uid or is_terminal(pod)

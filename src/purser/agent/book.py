@@ -141,12 +141,12 @@ class Book:
         if booked is None:
             self._ledger.reserve(grant)
         elif self._ledger.state(grant.pod_uid, container) is GrantState.ALLOCATED:
-            self._reserve_again(booked)
+            self._replace_reservation(booked)
         containers = {} if booked is None else booked.containers
         self._pods[grant.pod_uid] = BookedPod(grant, {**containers, container: given})
         self._advance(grant.pod_uid, container, GrantState.ALLOCATED)
 
-    def _reserve_again(self, booked: BookedPod) -> None:
+    def _replace_reservation(self, booked: BookedPod) -> None:
         """kubelet asks for a container once more: what it was given before may have been for another pod, which was
         mistaken for this one and holds it now. Raises `LedgerError`."""
         self._ledger.release(booked.grant.pod_uid)

@@ -110,7 +110,7 @@ class ConfiguredInventory:
         idle = (
             gpu
             for gpu in gpus
-            if gpu.is_cut and not gpu.migs and gpu.fault is None and not is_kept(gpu.uuid or "", gpu.index)
+            if gpu.is_partitioned and not gpu.migs and gpu.fault is None and not is_kept(gpu.uuid or "", gpu.index)
         )
         before, self._empty = self._empty, frozenset(gpu.label for gpu in idle if gpu.uuid not in listed)
         for name in sorted(self._empty - before):

@@ -27,7 +27,7 @@ KERNEL_DEVICES = Path("/proc/devices")
 
 _CAPABILITIES = "nvidia-caps"
 """Their name in `KERNEL_DEVICES`, and their folder in /dev."""
-_READ_BY_ALL = 0o444
+_WORLD_READABLE = 0o444
 """What the driver wants of a capability's file (``DeviceFileMode`` in /proc/driver/nvidia/capabilities): who is to
 have it is for the container's cgroup to say."""
 
@@ -98,8 +98,8 @@ def make_capability_files(dev: Path, names: Iterable[str], kernel_devices: Path)
     for name in missing:
         path = dev / name
         with contextlib.suppress(FileExistsError):
-            os.mknod(path, stat.S_IFCHR | _READ_BY_ALL, os.makedev(major, int(name.rpartition("nvidia-cap")[2])))
-            path.chmod(_READ_BY_ALL)
+            os.mknod(path, stat.S_IFCHR | _WORLD_READABLE, os.makedev(major, int(name.rpartition("nvidia-cap")[2])))
+            path.chmod(_WORLD_READABLE)
 
 
 def read_mig_minors(path: Path) -> str:

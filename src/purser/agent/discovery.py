@@ -37,7 +37,7 @@ DISTRIBUTIONS = {
 
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")  # in this order: os-release(5)
 _MAX_OS_RELEASE_BYTES = 64 * 1024
-_REREAD = 10  # looks between two checks of the node's annotation, which may have been removed
+_READS_BETWEEN_CHECKS = 10  # looks between two checks of the node's annotation, which may have been removed
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ async def _run(settings: DiscoverySettings, client: Client) -> None:
     looks = 0
     while True:
         facts = await asyncio.to_thread(look, settings)
-        if facts != written or looks % _REREAD == 0:
+        if facts != written or looks % _READS_BETWEEN_CHECKS == 0:
             written = facts if await _publish(settings.node_name, facts, client) else None
         looks += 1
         await asyncio.sleep(settings.interval_s)
@@ -97,11 +97,13 @@ def look(settings: DiscoverySettings) -> NodeFacts:
 def _gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
     devices = sorted((sysfs_root / "bus/pci/devices").glob("*"))
     return tuple(
-        PciGpu(_id(device / "device"), _id(device / "subsystem_device")) for device in devices if _is_gpu(device)
+        PciGpu(_pci_id(device / "device"), _pci_id(device / "subsystem_device"))
+        for device in devices
+        if _is_gpu(device)
     )
 
 
-def _id(path: Path) -> str:
+def _pci_id(path: Path) -> str:
     return _text(path).removeprefix("0x").lower()
 
 
@@ -120,13 +122,13 @@ def _distribution(host_root: Path) -> str:
 
 def _os_release(host_root: Path) -> dict[str, str]:
     for name in _OS_RELEASE:
-        text = _text(_within(host_root, host_root / name))
+        text = _text(_resolved_in_host(host_root, host_root / name))
         if text:
             return dict(_assignments(text))
     return {}
 
 
-def _within(host_root: Path, path: Path) -> Path:
+def _resolved_in_host(host_root: Path, path: Path) -> Path:
     """A link to an absolute path means the host's, not this container's."""
     if path.is_symlink():
         target = path.readlink()

@@ -32,7 +32,7 @@ class DisputeEvents:
                 pod = self._pods.get(held.key)
                 if not held.gpus or held.why is HeldReason.ENDED or pod is None:
                     continue
-                said[held.uid] = _holding(held)
+                said[held.uid] = _held_message(held)
                 if before.get(held.uid) != said[held.uid]:
                     self._recorder.event(
                         ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, said[held.uid], type="Warning"
@@ -47,7 +47,7 @@ class DisputeEvents:
             on_node = text
 
 
-def _holding(held: HeldPod) -> str:
+def _held_message(held: HeldPod) -> str:
     gpus = ", ".join(sorted(held.gpus))
     if held.why is HeldReason.STRANGER:
         return (

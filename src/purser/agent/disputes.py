@@ -170,7 +170,7 @@ class DisputeWatch:
             try:
                 await self.look()
                 retry.reset()
-                pause = self._pause()
+                pause = self._next_check_s()
             except KubeletError as error:
                 log.warning("Cannot read from kubelet which devices pods hold", error=str(error))
                 pause = retry.next()
@@ -235,7 +235,7 @@ class DisputeWatch:
         """
         now, store, found = self._clock.monotonic(), self._pods.pods.store, []
         holders = [(each, uuids) for each in listing if (uuids := gpus_of_pod(each, store.get(each.key)))]
-        self._see_vanished(now, (each.key for each, _ in holders if store.get(each.key) is None))
+        self._track_vanished(now, (each.key for each, _ in holders if store.get(each.key) is None))
         for listed, uuids in holders:
             pod = store.get(listed.key)
             if pod is None:
@@ -248,7 +248,7 @@ class DisputeWatch:
                 found.append(HeldPod(listed.namespace, listed.name, uid, HeldReason.ENDED, uuids=tuple(sorted(uuids))))
         return found
 
-    def _see_vanished(self, now: float, keys: Iterable[str]) -> None:
+    def _track_vanished(self, now: float, keys: Iterable[str]) -> None:
         """What vanished before the first look may have been reported by the previous agent: that is not taken back."""
         patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
         self._vanished = {key: self._vanished.get(key, now + patience_s) for key in keys}
@@ -284,7 +284,7 @@ class DisputeWatch:
                 del self._refusals[uid]
         self._backoff.forget_old(now)
 
-    def _pause(self) -> float:
+    def _next_check_s(self) -> float:
         now = self._clock.monotonic()
         resting = [each.until - now for each in self._refusals.values() if each.until > now]
         ending = [due - now for due in (*self._ended.values(), *self._vanished.values()) if due > now]

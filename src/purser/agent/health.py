@@ -154,7 +154,7 @@ class DeviceMonitor:
             if reopen and self._scanning is None:
                 await self._reopen()
             try:
-                self.gpus = self._as_cut(await self._enumerate())
+                self.gpus = self._with_newer_partitions(await self._enumerate())
                 self.info = await in_thread(self._driver.info, "purser-info")
                 self.trouble = ""
             except DriverError as error:
@@ -182,14 +182,14 @@ class DeviceMonitor:
         could not."""
         if migs is not None:
             self._cut_since[uuid] = migs
-            self.gpus = self._as_cut(self.gpus)
+            self.gpus = self._with_newer_partitions(self.gpus)
         self._publish()
 
-    def _as_cut(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    def _with_newer_partitions(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         """A scan that began before has the earlier MIG devices."""
         newer = self._cut_since
         return tuple(
-            msgspec.structs.replace(gpu, migs=newer[gpu.uuid]) if gpu.is_cut and gpu.uuid in newer else gpu
+            msgspec.structs.replace(gpu, migs=newer[gpu.uuid]) if gpu.is_partitioned and gpu.uuid in newer else gpu
             for gpu in gpus
         )
 
@@ -207,7 +207,7 @@ class DeviceMonitor:
         """Whether MIG devices or NVLink domains differ from the last scan; what a scan could not read is not looked
         for repeatedly."""
         known = {
-            uuid: (frozenset(each.uuid for each in gpu.migs) if gpu.is_cut else None, gpu.fabric)
+            uuid: (frozenset(each.uuid for each in gpu.migs) if gpu.is_partitioned else None, gpu.fabric)
             for uuid, gpu in self.identified().items()
         }
         found = {
@@ -225,7 +225,7 @@ class DeviceMonitor:
         """
         async with self._probing, self._driver_turn:
             await in_thread(lambda: self._driver.while_closed(action), "purser-reset")
-            self.gpus = self._as_cut(await self._enumerate())
+            self.gpus = self._with_newer_partitions(await self._enumerate())
             self._set_health(uuid, after_reset(self._health_of(uuid)))
         self._take_scan()
         self._probe_now.set()

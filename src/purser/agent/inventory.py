@@ -17,7 +17,7 @@ from purser.core.health.machine import GpuHealth
 from purser.core.mig import MIG_KINDS, MigPlacement
 from purser.core.mig.listing import ids_by_resource, most_instances
 from purser.core.mig.profiles import compute_slices_of
-from purser.core.model import CutGpu, Device, DeviceMode, Enforcement, NodeInventory
+from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory, PartitionedGpu
 from purser.core.names import GPU_RESOURCE
 from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised, is_one_each
 from purser.core.sharing.managed import only_managed
@@ -31,7 +31,7 @@ PRELOAD_FILE = "ld.so.preload"
 MIG_REASON = "MIG mode is on: set a MIG strategy so that Purser serves MIG devices, or disable MIG (nvidia-smi -mig 0)"
 
 
-class Advertised(msgspec.Struct, frozen=True):
+class KubeletDevice(msgspec.Struct, frozen=True):
     """One of kubelet's devices: a GPU, a MIG device, or a slot of one; a place for a GPU instance."""
 
     id: str
@@ -73,7 +73,7 @@ def make_inventory(
     """
     config, info = basis.sharing, basis.info
     problems = [] if problems is None else problems
-    by_uuid = _for_pods(basis)
+    by_uuid = _gpus_for_pods(basis)
     node_gpus = [gpu.as_node_gpu() for gpu in by_uuid.values()]
     problems += config.set_aside.missing((gpu.uuid, gpu.index) for gpu in basis.gpus if gpu.uuid)
     found = only_managed(
@@ -85,23 +85,24 @@ def make_inventory(
     devices = []
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]
-        reason = _trouble(gpu, health)
-        if not reason and gpu.is_cut and not (each.parent or each.mig_kind):
+        reason = _obstacle(gpu, health)
+        if not reason and gpu.is_partitioned and not (each.parent or each.mig_kind):
             reason = f"MIG mode is on, but the node's configuration does not match: {misfit}" if misfit else MIG_REASON
         if each.mig_kind:
-            devices.append(_cut_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
+            devices.append(_partitioned_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
             continue
         whole = _device(settings, info, gpu, each, reason, holders)
         divided = each.sharing is not SharingStrategy.NONE
-        devices.append(_divided(settings, whole, each, config, holders) if divided else whole)
+        devices.append(_replicated_device(settings, whole, each, config, holders) if divided else whole)
     listed = {each.uuid for each in found}
-    cut = (gpu for uuid, gpu in by_uuid.items() if gpu.is_cut and uuid not in listed)
+    cut = (gpu for uuid, gpu in by_uuid.items() if gpu.is_partitioned and uuid not in listed)
     by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
     return NodeInventory(
         node=settings.node_name,
         devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
         cut=tuple(
-            CutGpu(gpu.uuid or "", gpu.name, gpu.memory_mib, not _trouble(gpu, health), gpu.index) for gpu in cut
+            PartitionedGpu(gpu.uuid or "", gpu.name, gpu.memory_mib, not _obstacle(gpu, health), gpu.index)
+            for gpu in cut
         ),
         enforcement=Enforcement.HAMI_CORE if by_library else Enforcement.NONE,
         driver_version=info.version or "",
@@ -109,7 +110,7 @@ def make_inventory(
     )
 
 
-def _for_pods(basis: InventoryBasis) -> dict[str, Gpu]:
+def _gpus_for_pods(basis: InventoryBasis) -> dict[str, Gpu]:
     """The GPUs that have an identity and are not kept from pods, by it."""
     is_kept = basis.sharing.set_aside.names
     return {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid and not is_kept(gpu.uuid, gpu.index)}
@@ -151,7 +152,7 @@ def _device(
     )
 
 
-def _cut_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInstances) -> Device:
+def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInstances) -> Device:
     """A GPU on which instances are made as grants name them."""
     unknown = f"the GPU's instances are unknown: {held}" if isinstance(held, str) else ""
     reason = reason or unknown
@@ -174,7 +175,7 @@ def _cut_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInst
     )
 
 
-def _divided(
+def _replicated_device(
     settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, holders: Holders
 ) -> Device:
     """The same as this many equal replicas, which HAMi-core does not limit: they have no amounts."""
@@ -192,7 +193,7 @@ def _divided(
     )
 
 
-def _trouble(gpu: Gpu, health: Mapping[str, GpuHealth]) -> str:
+def _obstacle(gpu: Gpu, health: Mapping[str, GpuHealth]) -> str:
     """Why the GPU takes no pods, whatever it is handed out as; empty: it does."""
     known = health.get(gpu.uuid or "")
     if known is not None and not known.takes_pods:
@@ -210,21 +211,21 @@ def device_indexes(gpus: Iterable[Gpu]) -> dict[str, str]:
     return found
 
 
-def advertise(inventory: NodeInventory, held: Mapping[str, str]) -> tuple[Advertised, ...]:
+def advertise(inventory: NodeInventory, held: Mapping[str, str]) -> tuple[KubeletDevice, ...]:
     """kubelet's complete lists: every slot of every device, and as unhealthy what pods hold of GPUs that are gone: a
     kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects the pod (1.20.2).
 
     ``held`` is the resource of each id that a pod holds: the node may list its device under another by now.
     """
     listed = [
-        Advertised(device_id, device.healthy, reported_numa_nodes(device), resource)
+        KubeletDevice(device_id, device.healthy, reported_numa_nodes(device), resource)
         for device in inventory.devices
         for resource, ids in ids_by_resource(device).items()
         for device_id in ids
     ]
     known = {(entry.resource, entry.id) for entry in listed}
     gone = [
-        Advertised(device_id, healthy=False, resource=resource)
+        KubeletDevice(device_id, healthy=False, resource=resource)
         for device_id, resource in held.items()
         if (resource, device_id) not in known
     ]

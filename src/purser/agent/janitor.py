@@ -23,7 +23,7 @@ log = structlog.get_logger("purser.agent")
 ENDED_PODS_CHECK_PERIOD_S = 60.0
 """Between two looks for pods in the book that are over: they came and went while the informer was cut off, say."""
 
-LET_GO_CHECK_PERIOD_S = 1.0
+UNLISTED_CHECK_PERIOD_S = 1.0
 """Between two looks whether kubelet lets go of what pods hold that are over: it gives no notice."""
 
 
@@ -60,20 +60,20 @@ class Janitor:
     async def run(self) -> None:
         """Release until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._failures.keep_going("learning", self._learn))
+            tasks.create_task(self._failures.keep_going("learning", self._complete_book))
             tasks.create_task(self._release_forever())
             tasks.create_task(self._failures.keep_going("sweeping", self._sweep_forever))
-            tasks.create_task(self._failures.keep_going("letting go", self._let_go_forever))
+            tasks.create_task(self._failures.keep_going("letting go", self._release_unlisted_forever))
 
     async def sweep(self) -> None:
         """Release pods that are in the book and over: the API server has none of them, or they have ended, and kubelet
         lists nothing for them any more."""
         pods = {uid: self._pods.pods.store.by_uid(uid) for uid in self._book.pods}
         over = [uid for uid, pod in pods.items() if pod is None or is_terminal(pod)]
-        if await self._arbiter.release_ended(await self._let_go(over)):
+        if await self._arbiter.release_ended(await self._release_unlisted(over)):
             self._on_released()
 
-    async def _let_go(self, uids: Iterable[str]) -> list[str]:
+    async def _release_unlisted(self, uids: Iterable[str]) -> list[str]:
         """Those of some pods for which kubelet lists nothing that the book has; where it does not answer, those that
         are not in the book."""
         over = tuple(uids)
@@ -89,7 +89,7 @@ class Janitor:
             self._lingers.set()
         return [uid for uid in over if uid not in held]
 
-    async def _learn(self) -> None:
+    async def _complete_book(self) -> None:
         """Complete the book with what kubelet lists; each Allocate does so too, this is for metrics until then."""
         try:
             listing = await self._kubelet.list()
@@ -112,16 +112,16 @@ class Janitor:
         while True:
             pod = await self._ended.get()
             with self._failures.guard(PODS, pod):
-                for uid in await self._let_go((pod.metadata.uid,)):
+                for uid in await self._release_unlisted((pod.metadata.uid,)):
                     was_booked = uid in self._book.pods
                     await self._arbiter.release(uid)
                     if was_booked:
                         self._on_released()
 
-    async def _let_go_forever(self) -> None:
+    async def _release_unlisted_forever(self) -> None:
         while True:
             await self._lingers.wait()
-            await asyncio.sleep(LET_GO_CHECK_PERIOD_S)
+            await asyncio.sleep(UNLISTED_CHECK_PERIOD_S)
             self._lingers.clear()
             await self.sweep()
 

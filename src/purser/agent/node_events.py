@@ -27,7 +27,7 @@ class NodeEvents:
         if problem:
             self.warn(AgentReason.CONFIG_NOT_USABLE, problem)
 
-    def config_in_part(self, notes: Iterable[str]) -> None:
+    def config_partly_applied(self, notes: Iterable[str]) -> None:
         """What of the configuration that holds is not followed to the letter, a sentence each."""
         for note in notes:
             self.warn(AgentReason.CONFIG_IN_PART, note)
@@ -42,7 +42,7 @@ class NodeEvents:
     def refused(self, refusal: AllocationRefused) -> None:
         """kubelet was refused the devices of these pods."""
         for key in refusal.pods:
-            pod = self._pods.asked_about(key)
+            pod = self._pods.look_up_pod(key)
             if pod is not None:
                 self._recorder.event(ref_of(PODS, pod), refusal.reason, refusal.message, type="Warning")
 
@@ -50,6 +50,6 @@ class NodeEvents:
         """Something else holds the pod's share than its grant says."""
         self._recorder.event(ref_of(PODS, pod), AgentReason.ENFORCEMENT_CHANGED, message, type="Warning")
 
-    def nics_apart(self, pod: Pod, message: str) -> None:
+    def nics_distant(self, pod: Pod, message: str) -> None:
         """The pod has fewer pairs of GPUs and network devices than its grant was made for."""
         self._recorder.event(ref_of(PODS, pod), AgentReason.NIC_APART, message, type="Warning")

@@ -52,7 +52,7 @@ async def lock_node(settings: AgentSettings, stop: asyncio.Event) -> int | None:
     try:
         if await _lock(lock, path, stop):
             held, lock = lock, -1
-            _sign(held, f"{settings.namespace}/{socket.gethostname()}")
+            _record_holder(held, f"{settings.namespace}/{socket.gethostname()}")
             return held
         return None
     finally:
@@ -100,7 +100,7 @@ async def _lock(lock: int, path: Path, stop: asyncio.Event) -> bool:
     return False
 
 
-def _sign(lock: int, name: str) -> None:
+def _record_holder(lock: int, name: str) -> None:
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, name.encode(), 0)

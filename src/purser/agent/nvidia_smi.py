@@ -9,7 +9,7 @@ from purser.agent.nvml.library import find_library
 
 RESET_TIMEOUT_S = 120.0
 
-MAX_SAID = 500
+MAX_ERROR_CHARACTERS = 500
 """Characters of what nvidia-smi said."""
 
 CHROOT = (
@@ -51,4 +51,4 @@ def reset_gpu(host_root: Path, place: DriverPlace | None, gpu: str) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         output = (getattr(error, "stderr", None) or b"") + b"\n" + (getattr(error, "stdout", None) or b"")
         lines = output.decode(errors="replace").split("\n")
-        raise ResetError(" ".join(filter(None, map(str.strip, lines)))[:MAX_SAID] or str(error)) from error
+        raise ResetError(" ".join(filter(None, map(str.strip, lines)))[:MAX_ERROR_CHARACTERS] or str(error)) from error

@@ -16,7 +16,7 @@ import structlog
 
 from purser.agent.admission import AllocateCall, PreferredAllocationCall
 from purser.agent.allocation import ContainerAllocation
-from purser.agent.inventory import Advertised
+from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
@@ -37,7 +37,7 @@ STOP_GRACE_S = 1.0
 _SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES))
 
 
-class Answers(Protocol):
+class CallHandler(Protocol):
     """Who decides what kubelet is answered. All raise `AllocationRefused` and `KubeletError`."""
 
     async def prefer(self, call: PreferredAllocationCall) -> Sequence[str]:
@@ -53,7 +53,7 @@ class Answers(Protocol):
         ...
 
 
-FREED_PAUSE_S = 1.0
+RELEASE_PAUSE_S = 1.0
 """From the first pod whose devices kubelet has let go of to the list that is sent for them: pods end in numbers."""
 
 
@@ -63,8 +63,8 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
     def __init__(
         self,
         resource: str,
-        devices: Latest[tuple[Advertised, ...]],
-        arbiter: Answers,
+        devices: Latest[tuple[KubeletDevice, ...]],
+        arbiter: CallHandler,
         metrics: AgentMetrics,
         on_refused: Callable[[AllocationRefused], None],
         *,
@@ -111,7 +111,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
             sent = self._own(devices)
             yield device_list(sent)
             while True:
-                changed = await until(self._devices.differs(devices), self._stops_or_frees(freed))
+                changed = await until(self._devices.differs(devices), self._stop_or_release(freed))
                 if self._stopping.is_set():
                     return
                 if changed is None:
@@ -126,14 +126,14 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
             self.streams.set(self.streams.value - 1)
             log.info("A ListAndWatch stream to kubelet closed", resource=self._resource, streams=self.streams.value)
 
-    async def _stops_or_frees(self, freed: int) -> None:
+    async def _stop_or_release(self, freed: int) -> None:
         async def frees() -> None:
             await self._freed.differs(freed)
-            await asyncio.sleep(FREED_PAUSE_S)
+            await asyncio.sleep(RELEASE_PAUSE_S)
 
         await until(frees(), self._stopping.wait())
 
-    def _own(self, devices: tuple[Advertised, ...]) -> tuple[Advertised, ...]:
+    def _own(self, devices: tuple[KubeletDevice, ...]) -> tuple[KubeletDevice, ...]:
         return tuple(device for device in devices if device.resource == self._resource)
 
     async def GetPreferredAllocation(
@@ -207,7 +207,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
             self._metrics.calls.labels(method).observe(time.perf_counter() - started)
 
 
-def device_list(devices: tuple[Advertised, ...]) -> api_pb2.ListAndWatchResponse:
+def device_list(devices: tuple[KubeletDevice, ...]) -> api_pb2.ListAndWatchResponse:
     """kubelet's complete list.
 
     Without any topology where the NUMA node is unknown: kubelet 1.20 takes an empty one for a device that fits nowhere.
@@ -215,7 +215,7 @@ def device_list(devices: tuple[Advertised, ...]) -> api_pb2.ListAndWatchResponse
     return api_pb2.ListAndWatchResponse(devices=[_device(device) for device in devices])
 
 
-def _device(device: Advertised) -> api_pb2.Device:
+def _device(device: KubeletDevice) -> api_pb2.Device:
     message = api_pb2.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
     if device.numa_nodes:
         message.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)

@@ -153,7 +153,7 @@ class NodePods:
         pod = self.get(key)
         return "" if pod is None else node_policy_word(pod.metadata.annotations, "")
 
-    def asked_about(self, key: str) -> Pod | None:
+    def look_up_pod(self, key: str) -> Pod | None:
         """A pod of this node, also where the informer does not have it yet: refused pods were fetched for that."""
         return self.get(key) or self._fetched.get(key)
 

@@ -160,7 +160,7 @@ class Publisher:
             await self._look.wait()
             self._look.clear()
             if not self._is_leaving and _healthy(self._inventory.value) - self._published_healthy():
-                await self._kubelet_asks()
+                await self._wait_for_kubelet()
                 await self._clock.sleep(KUBELET_HEAD_START_S)
             try:
                 await self._publish_now()
@@ -168,7 +168,7 @@ class Publisher:
                 self._look.set()  # else nothing is published before something changes
                 raise
 
-    async def _kubelet_asks(self) -> None:
+    async def _wait_for_kubelet(self) -> None:
         """Return once kubelet listens to this agent's list."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KUBELET_LIST_TIMEOUT_S):
@@ -177,7 +177,7 @@ class Publisher:
 
     async def _publish_now(self) -> None:
         disputes = self._disputes.told.value
-        wanted, node = self._wanted(disputes), self.nodes.store.get(self._node)
+        wanted, node = self._wanted_annotations(disputes), self.nodes.store.get(self._node)
         if not wanted:
             return
         if node is None:
@@ -192,11 +192,11 @@ class Publisher:
             text = sentence(disputes)
             disputed = ("True", DisputeReason.GPU_DISPUTED, text) if text else None
             await self._publish_condition(DISPUTED_CONDITION, disputed, node)
-        await self._publish_condition(HEALTH_CONDITION, _as_entry(self._health.value), node)
+        await self._publish_condition(HEALTH_CONDITION, _health_condition(self._health.value), node)
         if not self._is_leaving:
             await self._volcano.answer(node)
 
-    def _wanted(self, disputes: NodeDisputes | None) -> dict[str, str | None]:
+    def _wanted_annotations(self, disputes: NodeDisputes | None) -> dict[str, str | None]:
         """The annotations that ought to be there, None for one that ought not.
 
         None before both are known: the scheduler would grant GPUs that kubelet might then reject.
@@ -209,7 +209,7 @@ class Publisher:
         if self._is_leaving:
             inventory = _all_unhealthy(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
-        node, closed = self.nodes.store.get(self._node), _closed(inventory, disputes)
+        node, closed = self.nodes.store.get(self._node), _disputed_gpus(inventory, disputes)
         there = {} if node is None else node.metadata.annotations
         if REGISTER_ANNOTATION in there:  # HAMi's scheduler knows the node
             wanted[REGISTER_ANNOTATION] = registration(inventory, closed)
@@ -334,14 +334,14 @@ class _Retry:
         self._backoff.reset()
 
 
-def _closed(inventory: NodeInventory, disputes: NodeDisputes | None) -> Collection[str]:
+def _disputed_gpus(inventory: NodeInventory, disputes: NodeDisputes | None) -> Collection[str]:
     """The GPUs in dispute; all before the first comparison."""
     return (
         [device.uuid for device in inventory.devices] if disputes is None else closed_gpus(disputes, lambda uid: True)
     )
 
 
-def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:
+def _health_condition(health: HealthCondition | None) -> tuple[str, str, str] | None:
     """Status, reason and message of the condition of GPUs' health."""
     if health is None:
         return None

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from purser.agent.inotify import FolderWatch
-from purser.agent.inventory import Advertised
+from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
@@ -88,7 +88,7 @@ class PluginRegistrations:
     def __init__(
         self,
         settings: AgentSettings,
-        devices: Latest[tuple[Advertised, ...]],
+        devices: Latest[tuple[KubeletDevice, ...]],
         make_plugin: MakePlugin,
         metrics: AgentMetrics,
         failures: ObjectFailures,
@@ -104,7 +104,7 @@ class PluginRegistrations:
 
     async def run(self) -> None:
         """Keep a plugin for each resource until cancelled."""
-        devices: tuple[Advertised, ...] = ()
+        devices: tuple[KubeletDevice, ...] = ()
         async with asyncio.TaskGroup() as tasks:
             while True:
                 devices = await self._devices.differs(devices)
@@ -170,18 +170,18 @@ class PluginRegistration:
                 await self._kubelet_socket(folder)
                 problem = FAILED
                 try:
-                    problem = await self._once(folder)
+                    problem = await self._serve_until_lost(folder)
                     log.warning("Restarting the device plugin", reason=problem)
                 except (grpc.aio.AioRpcError, NotRegisteredError, OSError) as error:
                     problem = describe(error)
                     log.warning("Cannot register with kubelet", error=problem)
                     if ALREADY_CONNECTED in problem:
-                        self._take_another_socket()
+                        self._switch_socket()
                 finally:
                     self._set(KubeletConnection(problem=problem))
-                await self._rest(folder)
+                await self._pause_before_retry(folder)
 
-    async def _once(self, folder: FolderWatch) -> str:
+    async def _serve_until_lost(self, folder: FolderWatch) -> str:
         """Serve and register, and return why that is over."""
         plugin = self._make_plugin(self._resource)
         kubelet = self._kubelet_now()
@@ -198,7 +198,7 @@ class PluginRegistration:
             log.info("Registered with kubelet", resource=self._resource, socket=str(self._socket))
             async with asyncio.TaskGroup() as tasks:
                 lost = [
-                    tasks.create_task(self._sockets_change(folder, kubelet, own)),
+                    tasks.create_task(self._wait_for_socket_change(folder, kubelet, own)),
                     tasks.create_task(self._stream_lost(plugin)),
                 ]
                 done, pending = await asyncio.wait(lost, return_when=asyncio.FIRST_COMPLETED)
@@ -206,7 +206,7 @@ class PluginRegistration:
                     task.cancel()
             return next(iter(done)).result()
 
-    def _take_another_socket(self) -> None:
+    def _switch_socket(self) -> None:
         self._sockets += 1
         first = self._settings.plugin_socket(self._resource)
         self._socket = first.with_stem(f"{first.stem}+{self._sockets}")
@@ -250,7 +250,9 @@ class PluginRegistration:
         while self._kubelet_now() is None:
             await folder.changed()
 
-    async def _sockets_change(self, folder: FolderWatch, kubelet: FileIdentity | None, own: FileIdentity | None) -> str:
+    async def _wait_for_socket_change(
+        self, folder: FolderWatch, kubelet: FileIdentity | None, own: FileIdentity | None
+    ) -> str:
         while True:
             if self._kubelet_now() != kubelet:
                 return "kubelet's socket was replaced: kubelet restarted"
@@ -274,7 +276,7 @@ class PluginRegistration:
             except TimeoutError:
                 return f"kubelet had no ListAndWatch stream open for {timeout_s:g} s"
 
-    async def _rest(self, folder: FolderWatch) -> None:
+    async def _pause_before_retry(self, folder: FolderWatch) -> None:
         """Pause before the next try; a kubelet that comes back in the meantime ends the pause."""
         kubelet = self._kubelet_now()
         if kubelet != self._kubelet and self._kubelet is not None:

@@ -57,7 +57,7 @@ class NodeChange(msgspec.Struct, frozen=True):
     """Of a JSON patch: a merge patch would replace all taints, and what it does not know of them."""
 
 
-def change_of(node: Node, wanted: Remedies, allowed: AllowedRemedies) -> NodeChange | None:
+def next_change(node: Node, wanted: Remedies, allowed: AllowedRemedies) -> NodeChange | None:
     """The next write that the node needs; None where it is as it should be."""
     if allowed.taint and wanted.taint is not any(map(_is_own, node.spec.taints)):
         return _taint(node) if wanted.taint else _remove_taint(node)
@@ -119,7 +119,7 @@ class RemedyWorker:
         self._recorder = recorder
         self._failures = failures
         self._clock = clock or SystemClock()
-        self._reset = reset or self._by_nvidia_smi
+        self._reset = reset or self._reset_by_nvidia_smi
         self._allowed = AllowedRemedies(settings.taint_nodes, settings.cordon_nodes, settings.reset_gpus)
         self._look = asyncio.Event()
         self._not_before: dict[str, float] = {}
@@ -169,7 +169,7 @@ class RemedyWorker:
 
     async def _write_node(self, wanted: Remedies) -> None:
         node = self._nodes.store.get(self._settings.node_name)
-        change = None if node is None else change_of(node, wanted, self._allowed)
+        change = None if node is None else next_change(node, wanted, self._allowed)
         if node is None or change is None or self._clock.monotonic() < self._not_before.get("", 0.0):
             return
         name = self._settings.node_name
@@ -196,7 +196,7 @@ class RemedyWorker:
             return
         for uuid in sorted(remedies_for(due, held, self._allowed).reset):
             gpu = self._monitor.identified().get(uuid)
-            if gpu is None or gpu.migs or gpu.is_cut or await self._has_processes(uuid):
+            if gpu is None or gpu.migs or gpu.is_partitioned or await self._has_processes(uuid):
                 continue
             self._not_before[uuid] = self._clock.monotonic() + MIN_RESET_INTERVAL_S
             await self._reset_one(uuid, gpu)
@@ -231,7 +231,7 @@ class RemedyWorker:
         self._reported.pop(uuid, None)
         self._emit_event(AgentReason.GPU_RESET, f"{gpu.label} was reset", "Normal")
 
-    def _by_nvidia_smi(self, gpu: Gpu) -> None:
+    def _reset_by_nvidia_smi(self, gpu: Gpu) -> None:
         settings = self._settings
         place = read_place(settings.driver_root_file) or find_place(settings.driver_roots, settings.host_root)
         reset_gpu(settings.host_root, place, gpu.pci_bus_id or gpu.uuid or "")

@@ -129,7 +129,7 @@ class Resolver:
         while True:
             view = self._pods.view(fetched)
             resolution = self._resolve(ask, listing, view)
-            doubtful = self._doubtful(resolution, listing, view) - fetched.keys()
+            doubtful = self._pods_to_confirm(resolution, listing, view) - fetched.keys()
             if not doubtful:
                 break
             now = await self._fetch(doubtful)
@@ -148,12 +148,13 @@ class Resolver:
         fresh = {
             key: grant
             for key, grant in view.grants.items()
-            if grant.pod_uid not in self._refused and not self._runs(key, grant, served.get(grant.pod_uid, frozenset()))
+            if grant.pod_uid not in self._refused
+            and not self._is_running(key, grant, served.get(grant.pod_uid, frozenset()))
         }
         resolution = resolve(ask, listing, fresh, served)
         return resolution if resolution.fitting else resolve(ask, listing, view.grants, served)
 
-    def _runs(self, key: str, grant: Grant, served: frozenset[str]) -> bool:
+    def _is_running(self, key: str, grant: Grant, served: frozenset[str]) -> bool:
         pod = self._pods.get(key)
         return (
             pod is not None
@@ -162,7 +163,7 @@ class Resolver:
             and served.issuperset(part.container for part in grant.containers)
         )
 
-    def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: LivePods) -> set[str]:
+    def _pods_to_confirm(self, resolution: Resolution, listing: Iterable[ListedPod], view: LivePods) -> set[str]:
         """The pods whose state in the API decides: those whose turn it may be, also where the same is granted to each
         as far as was heard, or all that it could be; and those that hold devices of which the informer and the book
         have nothing yet."""
@@ -199,7 +200,7 @@ class Resolver:
         between its Binding and its admission. Pods behind it do not have to wait for it. ``confirmed``: the API server
         was asked about all that matter.
         """
-        gone = _gone(listing, fetched, view) if confirmed else ()
+        gone = _vanished_pods(listing, fetched, view) if confirmed else ()
         problems = {
             pod.key: view.problems[pod.key]
             for pod in listing
@@ -210,7 +211,7 @@ class Resolver:
         if resolution.waiting:
             return NoGrantFits(ask, resolution.waiting, listing), len(resolution.waiting) == 1 and not problems
         if gone and not problems:
-            return _is_gone(ask, gone), True
+            return _gone_refusal(ask, gone), True
         first = next(iter(sorted(problems)), "")
         carries_grant = problems.get(first, UNGRANTED) not in (UNGRANTED, UNADOPTED)
         pod = fetched.get(first) or self._pods.get(first)
@@ -233,21 +234,25 @@ def _describe_turns(found: str, turns: tuple[ContainerTurn, ...], remedy: str) -
 def _message_about(keys: Sequence[str], words: Iterable[str]) -> str:
     """What is said of these pods to whichever of them kubelet asks for. Where they are of several namespaces none is
     named: the owner of one would read of the others."""
-    return "; ".join(words) if _are_of_one(keys) else _several(keys)
+    return "; ".join(words) if _share_namespace(keys) else _pods_of_several_namespaces(keys)
 
 
-def _are_of_one(keys: Sequence[str]) -> bool:
+def _share_namespace(keys: Sequence[str]) -> bool:
     return len({key.partition("/")[0] for key in keys}) <= 1
 
 
-def _several(keys: Sequence[str]) -> str:
+def _pods_of_several_namespaces(keys: Sequence[str]) -> str:
     return f"{len(set(keys))} pods of several namespaces"
 
 
 def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool) -> AllocationRefused:
     keys = sorted(problems)
     each = (_without_grant(key, problems[key]) for key in keys)
-    why = "; ".join(each) if _are_of_one(keys) else f"{_several(keys)} have no valid grant from Purser"
+    why = (
+        "; ".join(each)
+        if _share_namespace(keys)
+        else f"{_pods_of_several_namespaces(keys)} have no valid grant from Purser"
+    )
     nobody = f"kubelet asks for {ask}, but no pod with a grant from Purser is waiting for those devices"
     message = f"{why or nobody}. {what_to_do}"
     return AllocationRefused(RefusalReason.NO_GRANT, message, keys, may_wait=may_wait, in_the_way=keys)
@@ -282,13 +287,13 @@ def _awaits_devices(listed: ListedPod, pod: Pod | None) -> bool:
     return any(not listed.containers.get(name, () if has_none else ("an init container's",)) for name in asked)
 
 
-def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: LivePods) -> tuple[str, ...]:
+def _vanished_pods(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: LivePods) -> tuple[str, ...]:
     """The pods that kubelet lists without devices, and that are not on this node any more as the API server has it."""
     lacking = (pod.key for pod in listing if pod.lacks_devices)
     return tuple(sorted(key for key in lacking if key in fetched and key not in view.live))
 
 
-def _is_gone(ask: Ask, gone: tuple[str, ...]) -> AllocationRefused:
+def _gone_refusal(ask: Ask, gone: tuple[str, ...]) -> AllocationRefused:
     message = f"kubelet asks for {ask} for a pod that no longer exists on the API server: {_message_about(gone, gone)}"
     return AllocationRefused(RefusalReason.GONE, message, in_the_way=gone)
 

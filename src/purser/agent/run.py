@@ -23,9 +23,9 @@ from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents, mig_parents
 from purser.agent.health_evictions import UnhealthyEvictions
 from purser.agent.health_memory import HealthMemory
-from purser.agent.instances import GpuCut, InstanceGiver, InstanceKeeper, NodeInstanceUsers
+from purser.agent.instances import GpuPartitioning, InstanceAllocator, InstanceManager, NodeInstanceUsers
 from purser.agent.invariants import BookInvariantWatch
-from purser.agent.inventory import Advertised, advertise, devices_by_uuid
+from purser.agent.inventory import KubeletDevice, advertise, devices_by_uuid
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
@@ -126,7 +126,9 @@ class Agent:
             lambda: mig_parents(self._monitor.inventory.value),
         )
         nodes = Informer(client, NODES, field_selector=f"metadata.name={settings.node_name}")
-        self._config = SharingConfigWatch(settings, nodes, self._events.config_problem, self._events.config_in_part)
+        self._config = SharingConfigWatch(
+            settings, nodes, self._events.config_problem, self._events.config_partly_applied
+        )
         self._monitor = DeviceMonitor(
             settings,
             driver,
@@ -137,7 +139,7 @@ class Agent:
             config=self._config.config,
             on_misfit=self._events.config_problem,
             on_empty_mig=self._events.empty_mig,
-            on_notes=self._events.config_in_part,
+            on_notes=self._events.config_partly_applied,
             memory=HealthMemory.of(settings),
         )
         self._files = NodeFiles(settings, self._monitor)
@@ -160,13 +162,13 @@ class Agent:
             obstacles=lambda: _mps_obstacles(settings, self._monitor),
         )
         self._monitor.mps_ready = lambda: self._mps.ready
-        self._devices: Latest[tuple[Advertised, ...]] = Latest(())
+        self._devices: Latest[tuple[KubeletDevice, ...]] = Latest(())
         self._freed = Latest(0)
         """How often kubelet has let go of devices of pods that ended."""
         client.failures.report_to(self._metrics.registry, recorder)
         self._failures = client.failures
         self._facts = KubeletFacts(settings, kubelet, self._devices, self._metrics.registry)
-        self._pods.remembered = self._granted_before
+        self._pods.remembered = self._booked_grant
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
@@ -192,15 +194,15 @@ class Agent:
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._cdi = CdiWriter(settings, self._monitor.configured.basis, lambda: bool(self._book.pods))
         self._features = FeatureLabels(settings, client, self._monitor.configured.basis, nodes)
-        self._keeper = InstanceKeeper(
+        self._keeper = InstanceManager(
             settings.state_dir,
             lambda: self._monitor.driver,
             NodeInstanceUsers(self._pods, self._book, kubelet),
-            self._on_cut,
+            self._on_partitioned,
             client.failures,
             SystemClock(),
         )
-        self._instances = InstanceGiver(self._keeper, self._files.make_device_files, self._listed_by_cdi)
+        self._instances = InstanceAllocator(self._keeper, self._files.make_device_files, self._listed_by_cdi)
         self._monitor.held_instances = self._keeper.held
         changed = self._keeper.grants_changed
         self._pods.pods.add_handler(
@@ -259,8 +261,8 @@ class Agent:
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._mps.run())
                 tasks.create_task(self._failures.keep_going("GPU instances", self._keeper.run))
-                tasks.create_task(self._failures.keep_going("following GPU instances", self._follow_cuts))
-                tasks.create_task(self._wake_keeper())
+                tasks.create_task(self._failures.keep_going("following GPU instances", self._follow_partitions))
+                tasks.create_task(self._wake_instance_manager())
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
                 tasks.create_task(self._features.run())
@@ -325,20 +327,20 @@ class Agent:
         self._freed.set(self._freed.value + 1)
         self._advertise()
 
-    async def _follow_cuts(self) -> None:
+    async def _follow_partitions(self) -> None:
         basis = None
         while True:
             basis = await self._monitor.configured.basis.differs(basis)
             if basis is not None:
                 self._keeper.follow(basis.gpus, basis.sharing.settings.mig_strategy)
 
-    async def _wake_keeper(self) -> None:
+    async def _wake_instance_manager(self) -> None:
         """Leftovers are known once the pods of the node are."""
         await self._pods.pods.synced()
         await self._pods.key_maps.synced()
         self._keeper.grants_changed()
 
-    def _on_cut(self, uuid: str, cut: GpuCut | None) -> None:
+    def _on_partitioned(self, uuid: str, cut: GpuPartitioning | None) -> None:
         self._monitor.cut(uuid, None if cut is None else cut.migs)
 
     async def _listed_by_cdi(self, devices: Collection[str]) -> None:
@@ -349,7 +351,7 @@ class Agent:
         """Imported where there are pools: most agents have none."""
         from purser.agent.sriov import GpuNeighbours, SriovPlugins
 
-        neighbours = GpuNeighbours(kubelet, self._pods, self._monitor.inventory, self._events.nics_apart)
+        neighbours = GpuNeighbours(kubelet, self._pods, self._monitor.inventory, self._events.nics_distant)
         tell = self._events.warn
         return SriovPlugins(self._settings, kubelet, self._metrics, self._failures, tell, self._on_refused, neighbours)
 
@@ -410,7 +412,7 @@ class Agent:
         self._cordoned.set(cordoned_gpus(node.metadata.annotations))
         self._pods.set_hami(is_there=REGISTER_ANNOTATION in node.metadata.annotations)
 
-    def _granted_before(self, pod: Pod) -> Grant | None:
+    def _booked_grant(self, pod: Pod) -> Grant | None:
         booked = self._book.pods.get(pod.metadata.uid)
         return None if booked is None else booked.grant
 

@@ -11,7 +11,7 @@ from purser.core.model import Device
 from purser.core.wording import pods_to
 
 
-class Unavailable(msgspec.Struct, frozen=True):
+class UnavailableGpu(msgspec.Struct, frozen=True):
     """Why a container cannot have a GPU."""
 
     reason: RefusalReason
@@ -23,7 +23,7 @@ class Unavailable(msgspec.Struct, frozen=True):
 
 def why_unavailable(
     ask: PreferredAllocationCall, turn: ContainerTurn, listing: Iterable[ListedPod], devices: Mapping[str, Device]
-) -> Unavailable | None:
+) -> UnavailableGpu | None:
     """The first granted GPU without a free id, and why kubelet has none; None: each has one, or nobody knows.
 
     kubelet does not offer ids of unhealthy devices, nor those of pods that it has not ended yet, which may be gone from
@@ -34,12 +34,14 @@ def why_unavailable(
     for uuid in dict.fromkeys(each for each in turn.part.uuids if each not in offered):
         device = devices.get(uuid)
         if device is not None and not device.healthy:
-            return Unavailable(RefusalReason.UNHEALTHY, f"device {uuid} is unhealthy: {device.unhealthy_reason}", uuid)
+            return UnavailableGpu(
+                RefusalReason.UNHEALTHY, f"device {uuid} is unhealthy: {device.unhealthy_reason}", uuid
+            )
         holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
         if holders:
             who, verb = pods_to(turn.grant.namespace, holders), "holds" if len(holders) == 1 else "hold"
             message = f"no device ID of GPU {uuid} is free: {who} {verb} the GPU. Recreate the pod once an ID is free"
-            return Unavailable(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
+            return UnavailableGpu(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
     return None
 
 

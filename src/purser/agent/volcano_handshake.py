@@ -17,7 +17,7 @@ from purser.kube.resources import NODES
 
 log = structlog.get_logger("purser.agent")
 
-ANSWERS_APART_S = 30.0
+MIN_ANSWER_INTERVAL_S = 30.0
 """Between two answers at least, as of Volcano's plugin: its scheduler asks again as soon as it has one, several times
 a second where many pods wait."""
 
@@ -38,11 +38,11 @@ class VolcanoHandshake:
         """Answer, if the node is asked and the last answer is old enough."""
         if self._clock.monotonic() < self._due or not awaits_answer(node.metadata.annotations):
             return
-        self._due = self._clock.monotonic() + ANSWERS_APART_S
-        asyncio.get_running_loop().call_later(ANSWERS_APART_S, self._look.set)
+        self._due = self._clock.monotonic() + MIN_ANSWER_INTERVAL_S
+        asyncio.get_running_loop().call_later(MIN_ANSWER_INTERVAL_S, self._look.set)
         moment = f"{self._clock.now():%Y-%m-%d %H:%M:%S} +0000 UTC"  # as Go prints it, and so Volcano's plugin
         answer = {VGPU_HANDSHAKE_ANNOTATION: handshake_answer(moment)}
         try:
             await self._client.patch_merge(NODES, node.metadata.name, {"metadata": {"annotations": answer}})
         except KubeError as error:
-            log.warning("Cannot answer Volcano's scheduler", error=str(error), retry_in_s=ANSWERS_APART_S)
+            log.warning("Cannot answer Volcano's scheduler", error=str(error), retry_in_s=MIN_ANSWER_INTERVAL_S)

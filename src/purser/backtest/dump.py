@@ -37,7 +37,7 @@ _KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (DATED_EVENTS, D
 _VERSION_DIGITS = 20
 """Of a resource version: it has 64 bits."""
 
-_NEXT = re.compile(rb"^(?=\{)", re.MULTILINE)
+_DOCUMENT_START = re.compile(rb"^(?=\{)", re.MULTILINE)
 """Where kubectl begins an object: only what is outermost begins a line with a brace, indented or one object a line."""
 
 
@@ -99,7 +99,7 @@ class _Collected:
 
 
 def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
-    texts = [text for text in _NEXT.split(data) if text.strip()]
+    texts = [text for text in _DOCUMENT_START.split(data) if text.strip()]
     if not texts:
         raise HistoryError(f"{name} is empty: must be the output of kubectl get events,pods,nodes -A -o json")
     for place, text in enumerate(texts):

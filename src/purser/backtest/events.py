@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from purser.adapters.nodes import allocatable
 from purser.backtest.history import (
     MAX_WINDOW_S,
-    SOON_S,
+    NEAR_S,
     History,
     HistoryNode,
     HistoryPod,
     NothingToReplay,
     Omissions,
-    beside_exact,
+    comparable_time,
     creation,
     history_of,
 )
@@ -34,7 +34,7 @@ from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
 from purser.core.kubernetes.times import parsed
 from purser.core.names import ASKED_ANNOTATION, GPU_RESOURCE
-from purser.core.placement.asked import read_asked
+from purser.core.placement.asked import read_asked_shape
 from purser.core.placement.shape import PodShape
 from purser.core.pod.requests import EffectiveRequests
 from purser.kube.objects import Node
@@ -59,7 +59,7 @@ _GPU_PRODUCT, _GPU_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
 
 
 @dataclass
-class _Seen:
+class _ObservedPod:
     """One pod, as its events tell of it."""
 
     name: str
@@ -95,7 +95,7 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
     """What the objects tell. Raises `NothingToReplay`."""
     notes: list[str] = []
     events, begin_s, end_s = _dated(dump.events, omissions)
-    seen, controllers = _Seers(omissions), _Controllers()
+    seen, controllers = _ObservedPods(omissions), _Controllers()
     gone_s: dict[str, float] = {}
     for event, first_s, last_s in events:
         kind = event.involved_object.kind
@@ -117,7 +117,9 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
     there = {uid for uid, pod in pods.items() if pod.ended_s > begin_s and pod.created_s < end_s}
     note_obstacles((pod for pod in dump.pods if pod.metadata.uid in there), omissions)
     nodes = [
-        HistoryNode(facts, _or(parsed(node.metadata.creation_timestamp), -math.inf), gone_s.get(facts.name, math.inf))
+        HistoryNode(
+            facts, _value_or(parsed(node.metadata.creation_timestamp), -math.inf), gone_s.get(facts.name, math.inf)
+        )
         for node in dump.nodes
         if (facts := _facts(node, others[node.metadata.name], notes)) is not None
     ]
@@ -173,11 +175,11 @@ def _named(event: TimestampedEvent) -> float | None:
     return named_s if math.floor(named_s) == said_s else None
 
 
-class _Seers:
+class _ObservedPods:
     """Pods by uid."""
 
     def __init__(self, omissions: Omissions) -> None:
-        self.pods: dict[str, _Seen] = {}
+        self.pods: dict[str, _ObservedPod] = {}
         self._omissions = omissions
 
     def take(self, event: TimestampedEvent, first_s: float, last_s: float) -> None:
@@ -185,7 +187,7 @@ class _Seers:
         if not about.uid:
             self._omissions.add("events for pods without a UID", key_of_ref(about))
             return
-        pod = self.pods.setdefault(about.uid, _Seen(key_of_ref(about)))
+        pod = self.pods.setdefault(about.uid, _ObservedPod(key_of_ref(about)))
         match event.reason:
             case "FailedScheduling":
                 pod.tried_s = min(pod.tried_s, first_s)
@@ -196,7 +198,7 @@ class _Seers:
                 pod.granted_s = min(pod.granted_s, first_s)
                 if not pod.node and (found := _GRANTED.search(event.message)) is not None:
                     pod.node = found[1]
-                self._take_asked(pod, event.metadata.annotations.get(ASKED_ANNOTATION))
+                self._set_request(pod, event.metadata.annotations.get(ASKED_ANNOTATION))
             case "Started":
                 pod.started_s = min(pod.started_s, first_s)
             case "Killing" if event.message.startswith(_STOPPING):
@@ -204,11 +206,11 @@ class _Seers:
             case reason if reason in _EVICTIONS and not event.message.startswith(_CANCELLED):
                 pod.evicted_s = min(pod.evicted_s, first_s)
 
-    def _take_asked(self, pod: _Seen, text: str | None) -> None:
+    def _set_request(self, pod: _ObservedPod, text: str | None) -> None:
         if text is None:
             return
         try:
-            pod.shape = read_asked(text)
+            pod.shape = read_asked_shape(text)
         except UnreadableError as error:
             self._omissions.add("Granted events without the pod's requests", f"{pod.name}: {error}")
 
@@ -219,7 +221,9 @@ class _Seers:
         others: defaultdict[str, list[EffectiveRequests]] = defaultdict(list)
         for each in pods:
             simulated = simulated_pod(each, notes)
-            pod = self.pods.setdefault(each.metadata.uid, _Seen(f"{each.metadata.namespace}/{each.metadata.name}"))
+            pod = self.pods.setdefault(
+                each.metadata.uid, _ObservedPod(f"{each.metadata.namespace}/{each.metadata.name}")
+            )
             pod.is_listed, pod.priority = True, each.spec.priority
             if simulated is None:
                 pod.is_known_without = pod.shape is None
@@ -230,7 +234,7 @@ class _Seers:
                 pod.is_gated = True
                 self._omissions.add(GATED, pod.name)
             pod.shape = simulated.shape
-            pod.created_s = _or(parsed(each.metadata.creation_timestamp), math.inf)
+            pod.created_s = _value_or(parsed(each.metadata.creation_timestamp), math.inf)
             pod.node = each.spec.node_name or pod.node
             if pod.node:
                 pod.bound_s = min(pod.bound_s, _bound(each))
@@ -242,7 +246,7 @@ class _Seers:
 def _bound(pod: TimestampedPod) -> float:
     conditions = [each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True"]
     times = [parsed(each.last_transition_time) for each in conditions]
-    return _or(next(iter(times), None), _or(parsed(pod.status.start_time), math.inf))
+    return _value_or(next(iter(times), None), _value_or(parsed(pod.status.start_time), math.inf))
 
 
 def _ended(pod: TimestampedPod) -> float:
@@ -268,9 +272,9 @@ class _Controllers:
         elif event.reason == "Completed" and about.kind == "Job":
             self._completed[about.uid] = first_s
 
-    def complete(self, pods: Iterable[_Seen]) -> None:
+    def complete(self, pods: Iterable[_ObservedPod]) -> None:
         """Give each pod what was said of the pod of its name at that time."""
-        by_name: defaultdict[str, list[_Seen]] = defaultdict(list)
+        by_name: defaultdict[str, list[_ObservedPod]] = defaultdict(list)
         for pod in pods:
             by_name[pod.name].append(pod)
         for name, namesakes in by_name.items():
@@ -279,11 +283,13 @@ class _Controllers:
             for pod, next_s in zip(namesakes, nexts, strict=True):
                 self._complete(pod, self._created[name], self._deleted[name], next_s)
 
-    def _complete(self, pod: _Seen, created: list[tuple[float, str]], deleted: list[float], next_s: float) -> None:
-        owner = [each for each in created if each[0] <= pod.first_s + SOON_S]
+    def _complete(
+        self, pod: _ObservedPod, created: list[tuple[float, str]], deleted: list[float], next_s: float
+    ) -> None:
+        owner = [each for each in created if each[0] <= pod.first_s + NEAR_S]
         if owner and math.isinf(pod.created_s):
             pod.created_s = max(owner)[0]
-        ends = [time_s for time_s in deleted if pod.first_s <= time_s <= next_s + SOON_S]
+        ends = [time_s for time_s in deleted if pod.first_s <= time_s <= next_s + NEAR_S]
         if owner and (done := self._completed.get(max(owner)[1])) is not None:
             ends.append(done)
         if math.isinf(pod.ended_s) and ends:
@@ -302,20 +308,20 @@ def _window(begin_s: float, end_s: float, pods: Iterable[TimestampedPod]) -> tup
     return begin_s, end_s
 
 
-def _correct_clocks(pods: Iterable[_Seen], omissions: Omissions) -> None:
+def _correct_clocks(pods: Iterable[_ObservedPod], omissions: Omissions) -> None:
     """No pod starts before it is bound: where a node says so, its clock is behind by as much at least."""
     behind: defaultdict[str, float] = defaultdict(float)
     for pod in pods:
         if pod.node and math.isfinite(pod.started_s) and math.isfinite(pod.bound_s):
             behind[pod.node] = max(behind[pod.node], pod.bound_s - pod.started_s)
     for pod in pods:
-        pod.ended_s += behind[pod.node] if behind[pod.node] > SOON_S else 0.0
+        pod.ended_s += behind[pod.node] if behind[pod.node] > NEAR_S else 0.0
     for node, seconds in behind.items():
-        if seconds > SOON_S:
+        if seconds > NEAR_S:
             omissions.add("nodes whose clock is slow, with their times corrected", f"{node}: {seconds:.0f} s")
 
 
-def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) -> HistoryPod | None:
+def _pod(seen: _ObservedPod, lists_pods: bool, begin_s: float, omissions: Omissions) -> HistoryPod | None:
     if seen.is_known_without or seen.is_gated:
         return None
     if seen.shape is None:
@@ -330,7 +336,7 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
             )
         return None
     bound_s = seen.placed_s
-    ended_s = beside_exact(seen.ended_s if math.isfinite(seen.ended_s) else seen.evicted_s, bound_s)
+    ended_s = comparable_time(seen.ended_s if math.isfinite(seen.ended_s) else seen.evicted_s, bound_s)
     if math.isinf(ended_s) and not seen.is_listed:
         if lists_pods:
             omissions.add("deleted pods without an event that records when they ended", seen.name)
@@ -339,7 +345,7 @@ def _pod(seen: _Seen, lists_pods: bool, begin_s: float, omissions: Omissions) ->
     return HistoryPod(seen.name, seen.shape, _created(seen, begin_s), seen.node, bound_s, ended_s, seen.priority)
 
 
-def _created(seen: _Seen, begin_s: float) -> float:
+def _created(seen: _ObservedPod, begin_s: float) -> float:
     """The time of the object or its controller; the first attempt, where that is its exact time, or all there is."""
     first_s = seen.first_s
     if math.isinf(seen.created_s):
@@ -371,5 +377,5 @@ def _listed(node: Node, others: list[EffectiveRequests]) -> FleetNodeFacts | Non
     return counted_node(name, gpus, labels.get(_GPU_PRODUCT, ""), memory_mib, free) if gpus > 0 else None
 
 
-def _or(value: float | None, other: float) -> float:
+def _value_or(value: float | None, other: float) -> float:
     return other if value is None else value

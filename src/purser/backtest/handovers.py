@@ -14,13 +14,13 @@ from itertools import accumulate
 
 import msgspec
 
-from purser.backtest.history import SOON_S, HistoryPod
+from purser.backtest.history import NEAR_S, HistoryPod
 
 MAX_HANDOVER_S = 45.0
 """From a pod's end to the next one's beginning: the default grace period, and kube-scheduler's longest back-off."""
 
 
-class _OnNode:
+class _NodePods:
     """The pods of a node."""
 
     def __init__(self, pods: Sequence[tuple[float, float, float, int]]) -> None:
@@ -41,10 +41,10 @@ def decision_latency(pods: Sequence[HistoryPod], begin_s: float) -> float:
     """From a pod's creation until it was bound, of those that had a place at once, in the middle: deciding takes time,
     in which the GPUs are taken already."""
     waited = (pod.bound_s - pod.created_s for pod in pods if pod.created_s >= begin_s)
-    return statistics.median([each for each in waited if each <= SOON_S] or [0.0])
+    return statistics.median([each for each in waited if each <= NEAR_S] or [0.0])
 
 
-def handed_over(
+def with_handovers(
     pods: Sequence[HistoryPod], milli: Sequence[float], capacity_milli: Mapping[str, float], latency_s: float = 0.0
 ) -> list[HistoryPod]:
     """The pods, each ended when the one that waited for its room, and had none before, was decided on: ``latency_s``
@@ -57,12 +57,12 @@ def handed_over(
     for number, (pod, holds) in enumerate(zip(pods, milli, strict=True)):
         if math.isfinite(pod.bound_s):
             on[pod.node].append((pod.bound_s, pod.ended_s, holds, number))
-    nodes = {name: _OnNode(each) for name, each in on.items()}
+    nodes = {name: _NodePods(each) for name, each in on.items()}
     released: dict[int, float] = {}
-    waited = [n for n, pod in enumerate(pods) if math.isfinite(pod.bound_s) and pod.bound_s - pod.created_s > SOON_S]
+    waited = [n for n, pod in enumerate(pods) if math.isfinite(pod.bound_s) and pod.bound_s - pod.created_s > NEAR_S]
     for number in sorted(waited, key=lambda each: pods[each].bound_s):
         bound_s, node = pods[number].bound_s, nodes[pods[number].node]
-        place = bisect_right(node.ends, (bound_s + SOON_S, len(pods))) - 1
+        place = bisect_right(node.ends, (bound_s + NEAR_S, len(pods))) - 1
         if place < 0 or node.ends[place][1] == number:
             continue
         ended_s, leaver = node.ends[place]

@@ -52,7 +52,7 @@ class HistoryPod(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class Omission(msgspec.Struct, frozen=True):
     """What a source has and a history has not, or not as it was."""
 
     what: str
@@ -69,7 +69,7 @@ class History(msgspec.Struct, frozen=True):
     end_s: float
     nodes: tuple[HistoryNode, ...]
     pods: tuple[HistoryPod, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[Omission, ...] = ()
     notes: tuple[str, ...] = ()
     """Sentences on single objects."""
     policy: str = ""
@@ -77,11 +77,11 @@ class History(msgspec.Struct, frozen=True):
 
 
 HALF_SECOND_S = 0.5
-SOON_S = 1.0
+NEAR_S = 1.0
 """A first attempt to place a pod within this time of its creation is when it was created."""
 
 
-def beside_exact(whole_s: float, exact_s: float) -> float:
+def comparable_time(whole_s: float, exact_s: float) -> float:
     """A time of whole seconds that is compared with an exact one: the middle of its second, where it is on the mean.
 
     Kubernetes stamps objects, and kubelet its events, by whole seconds, which it cuts off: beside kube-scheduler's
@@ -94,8 +94,8 @@ def beside_exact(whole_s: float, exact_s: float) -> float:
 
 def creation(stamp_s: float, first_s: float) -> float:
     """When a pod was created, of its object's time and of the first attempt to place it."""
-    created_s = beside_exact(stamp_s, first_s)
-    return first_s if abs(first_s - created_s) <= SOON_S else min(created_s, first_s)
+    created_s = comparable_time(stamp_s, first_s)
+    return first_s if abs(first_s - created_s) <= NEAR_S else min(created_s, first_s)
 
 
 class Omissions:
@@ -111,9 +111,9 @@ class Omissions:
         self._examples.setdefault(what, example[:300])
 
     @property
-    def found(self) -> tuple[LeftOut, ...]:
+    def found(self) -> tuple[Omission, ...]:
         """All, as they were first met."""
-        return tuple(LeftOut(what, count, self._examples[what]) for what, count in self._counts.items())
+        return tuple(Omission(what, count, self._examples[what]) for what, count in self._counts.items())
 
 
 def history_of(
@@ -138,7 +138,7 @@ def history_of(
     if not there:
         raise NothingToReplay("the history has no node with GPUs in that period")
     names = {each.facts.name for each in there}
-    kept = [kept for pod in pods if (kept := _kept(pod, begin_s, end_s, names, omissions)) is not None]
+    kept = [kept for pod in pods if (kept := _replayable(pod, begin_s, end_s, names, omissions)) is not None]
     if not kept:
         raise NothingToReplay("the history does not record enough about any pod with GPUs in that period")
     if (priorities := len({pod.priority for pod in kept})) > 1:
@@ -151,7 +151,9 @@ def history_of(
     return History(source, begin_s, end_s, tuple(there), tuple(kept), omissions.found, tuple(notes))
 
 
-def _kept(pod: HistoryPod, begin_s: float, end_s: float, nodes: set[str], omissions: Omissions) -> HistoryPod | None:
+def _replayable(
+    pod: HistoryPod, begin_s: float, end_s: float, nodes: set[str], omissions: Omissions
+) -> HistoryPod | None:
     if min(pod.ended_s, end_s) <= begin_s or pod.created_s >= end_s:
         return None
     if math.isinf(pod.bound_s) and not math.isinf(pod.ended_s):

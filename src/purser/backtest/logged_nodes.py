@@ -65,7 +65,7 @@ class LoggedNodes:
         if name in self._nodes:
             self._nodes[name].until_s = min(self._nodes[name].until_s, at_s)
 
-    def take_free(self, name: str, free: FreeResources, held: Iterable[PodShape | None]) -> None:
+    def set_free(self, name: str, free: FreeResources, held: Iterable[PodShape | None]) -> None:
         """What is free of a node beside what pods with GPUs hold of it. Raises ValueError for a node that has not
         come."""
         if (node := self._nodes.get(name)) is None:

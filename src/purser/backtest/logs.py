@@ -128,14 +128,14 @@ class _LogReader:
             case SchedulingStart():
                 self._begin(record)
             case Moment():
-                self._move(record.at)
+                self._advance_clock(record.at)
             case NodeSeen():
                 self._names.append(record.name)
             case InventoryTaken():
                 self._add_node(self._node(record.node), record.inventory)
             case FreeResourcesTaken():
                 name = self._node(record.node)
-                self._nodes.take_free(name, record.free, self._held.get(name, {}).values())
+                self._nodes.set_free(name, record.free, self._held.get(name, {}).values())
             case NodeGone():
                 self._remove_node(self._node(record.node))
             case RequestSeen():
@@ -169,7 +169,7 @@ class _LogReader:
         self._moments = 0
         self._began_s = start.at
 
-    def _move(self, at_s: float) -> None:
+    def _advance_clock(self, at_s: float) -> None:
         """Where the machine's clock went backwards, time stands still."""
         if not math.isfinite(at_s):
             raise ValueError("the record has no timestamp")

@@ -44,7 +44,7 @@ Tick = Callable[[str], None]
 
 
 @dataclass
-class _Pod:
+class _SeenPod:
     """One pod, as metrics tell of it."""
 
     name: str
@@ -59,7 +59,7 @@ class _Pod:
 
 
 @dataclass
-class _Node:
+class _SeenNode:
     """One node, the same way."""
 
     created_s: float = -math.inf
@@ -82,7 +82,7 @@ async def history_of_metrics(
 ) -> History:
     """The history of the ``window_s`` seconds up to ``end_s``, a unix time. ``selector``: label matchers of this
     cluster's series. Raises `PrometheusError`, `NothingToReplay`."""
-    asked = _Asked(prometheus, selector)
+    asked = _MetricsReader(prometheus, selector)
     begin_s = end_s - window_s
     for until_s, span_s in _chunks(begin_s, end_s):
         tick(f"{(until_s - begin_s) / window_s:.0%} of the metrics")
@@ -113,15 +113,15 @@ def _chunks(begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
         yield at_s, span_s
 
 
-class _Asked:
+class _MetricsReader:
     """What all answers together say."""
 
     def __init__(self, prometheus: Prometheus, selector: str) -> None:
         self._prometheus = prometheus
         self._only = f"{{{selector}}}" if selector else ""
         self._more = f", {selector}" if selector else ""
-        self.pods: dict[str, _Pod] = {}
-        self.nodes: dict[str, _Node] = defaultdict(_Node)
+        self.pods: dict[str, _SeenPod] = {}
+        self.nodes: dict[str, _SeenNode] = defaultdict(_SeenNode)
         self.scrape_s = 0.0
         """Between two scrapes."""
         self.first_s = math.inf
@@ -211,7 +211,7 @@ class _Asked:
         found = await self._prometheus.ask(expression, at_s)
         self._series += len(found)
         if self._series > MAX_SERIES:
-            raise TooMuchToReplay(f"there are more than {MAX_SERIES} series in that period: use a shorter --since")
+            raise HistoryTooLarge(f"there are more than {MAX_SERIES} series in that period: use a shorter --since")
         return [(labels, value) for labels, value in found if math.isfinite(value)]
 
     @property
@@ -219,19 +219,19 @@ class _Asked:
         """When there were metrics last."""
         return max((node.seen_s for node in self.nodes.values()), default=-math.inf)
 
-    def _pod(self, labels: Labels) -> _Pod:
+    def _pod(self, labels: Labels) -> _SeenPod:
         name = f"{labels.get('namespace', '')}/{labels.get('pod', '')}"
-        return self.pods.setdefault(labels.get("uid") or name, _Pod(name))
+        return self.pods.setdefault(labels.get("uid") or name, _SeenPod(name))
 
-    def _node(self, labels: Labels) -> _Node:
+    def _node(self, labels: Labels) -> _SeenNode:
         return self.nodes[labels.get("node", "")]
 
 
-class TooMuchToReplay(ValueError):
+class HistoryTooLarge(ValueError):
     """A source with more than is read of one; the message says what to do."""
 
 
-def _pod(seen: _Pod, end_s: float, scrape_s: float, omissions: Omissions) -> HistoryPod | None:
+def _pod(seen: _SeenPod, end_s: float, scrape_s: float, omissions: Omissions) -> HistoryPod | None:
     if math.isinf(seen.created_s):
         omissions.add("pods without a metric for their creation time", seen.name)
         return None
@@ -248,7 +248,7 @@ def _pod(seen: _Pod, end_s: float, scrape_s: float, omissions: Omissions) -> His
     return HistoryPod(seen.name, shape, seen.created_s, seen.node, bound_s, ended_s)
 
 
-def _shape(seen: _Pod, omissions: Omissions) -> PodShape | None:
+def _shape(seen: _SeenPod, omissions: Omissions) -> PodShape | None:
     containers = tuple(
         ContainerSpec(
             name,
@@ -274,12 +274,12 @@ def _shape(seen: _Pod, omissions: Omissions) -> PodShape | None:
     return shape
 
 
-def _history_node(name: str, node: _Node, end_s: float) -> HistoryNode:
+def _history_node(name: str, node: _SeenNode, end_s: float) -> HistoryNode:
     gone = node.seen_s < end_s - 5 * _SEEN_STEP_S
     return HistoryNode(_facts(name, node), node.created_s, node.seen_s if gone else math.inf)
 
 
-def _facts(name: str, node: _Node) -> FleetNodeFacts:
+def _facts(name: str, node: _SeenNode) -> FleetNodeFacts:
     free = FreeResources(
         _free(node, "cpu", 1000),
         _free(node, "memory", 1 / _MIB),
@@ -294,7 +294,7 @@ def _facts(name: str, node: _Node) -> FleetNodeFacts:
     return FleetNodeFacts(name, found, free.cpu_free_milli, free.memory_free_mib, free.pods_free)
 
 
-def _free(node: _Node, resource: str, unit: float) -> int:
+def _free(node: _SeenNode, resource: str, unit: float) -> int:
     if resource not in node.allocatable:
         return MANY
     return _bounded(unit * (node.allocatable[resource] - node.taken.get(resource, 0.0)))

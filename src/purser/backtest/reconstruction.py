@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from purser.backtest.handovers import decision_latency, handed_over
+from purser.backtest.handovers import decision_latency, with_handovers
 from purser.backtest.history import History, HistoryNode, HistoryPod
 from purser.core.model import WHOLE_MILLI
 from purser.simulator import departures
@@ -78,7 +78,7 @@ class Reconstruction:
         self._latency_s = decision_latency(history.pods, begin_s)
         capacity = {node.facts.name: float(WHOLE_MILLI * len(node.facts.gpus)) for node in history.nodes}
         pods = sorted(
-            handed_over(history.pods, self._demands(history.pods).tolist(), capacity, self._latency_s),
+            with_handovers(history.pods, self._demands(history.pods).tolist(), capacity, self._latency_s),
             key=lambda pod: (not _is_earlier(pod, begin_s), max(pod.created_s, begin_s), pod.bound_s, pod.name),
         )
         self._earlier = np.array([_is_earlier(pod, begin_s) for pod in pods])
@@ -170,10 +170,12 @@ class Reconstruction:
         latency = np.where(self._earlier, 0.0, self._latency_s)
         bound = np.where(found.placed, self._created + found.waited_s + latency, math.inf)
         lasts = np.array([pod.lasts_s for pod in self.workload.pods], np.float64) - self._latency_s
-        course = self._course(bound, np.minimum(bound + lasts, self.duration_s), self._milli_on(placed_on, workload))
+        course = self._course(
+            bound, np.minimum(bound + lasts, self.duration_s), self._milli_by_pod(placed_on, workload)
+        )
         return msgspec.structs.replace(course, timed=timed_result(policy, workload, order, True, found))
 
-    def _milli_on(self, placed_on: dict[int, str], workload: Workload) -> Floats:
+    def _milli_by_pod(self, placed_on: dict[int, str], workload: Workload) -> Floats:
         """A share takes less of a larger GPU."""
         memory = {node.name: node.gpus[0].memory_mib for node in workload.nodes if node.gpus}
         common, kinds = common_memory_mib(workload.nodes), mig_kinds(workload.nodes)

@@ -38,12 +38,12 @@ from purser.cli import (
     webhook,
     why,
 )
-from purser.cli.arguments import as_kubectl_takes_them
+from purser.cli.arguments import as_kubectl_arguments
 from purser.cli.from_settings import settings_command
 from purser.cli.groups import GroupedCommands
 from purser.cli.output import FAILED, MISUSED
 
-_LEFT_OUT = ("purser.backtest", "purser.lab", "purser.simulator")
+_OPTIONAL_PACKAGES = ("purser.backtest", "purser.lab", "purser.simulator")
 """What Purser's image does not have (deploy/image/Dockerfile)."""
 
 app = typer.Typer(
@@ -141,12 +141,12 @@ def _run(app: typer.Typer, name: str) -> None:
     atexit.register(gc.freeze)
     try:
         try:
-            app(as_kubectl_takes_them(sys.argv[1:]), prog_name=name)
+            app(as_kubectl_arguments(sys.argv[1:]), prog_name=name)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except ModuleNotFoundError as error:
-        if error.name not in _LEFT_OUT:
+        if error.name not in _OPTIONAL_PACKAGES:
             raise
         print(
             f"purser: {error.name} is not installed: Purser's image does not include the lab and the simulator. "

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 _SHORT_WITH_VALUE = re.compile(r"(-[A-Za-z])=(.*)", re.DOTALL)
 
-_RUNS_ANOTHER = ["conformance", "device-plugin"]
+_PASSES_ARGUMENTS = ["conformance", "device-plugin"]
 """The command whose words may be another program's, which are not to be changed."""
 
 
-def as_kubectl_takes_them(words: Sequence[str]) -> list[str]:
+def as_kubectl_arguments(words: Sequence[str]) -> list[str]:
     """``-o=json`` as ``-o json``: typer takes the equals sign for a part of the value. What follows ``--`` is left."""
-    if [*words[:2]] == _RUNS_ANOTHER:
+    if [*words[:2]] == _PASSES_ARGUMENTS:
         return [*words]
     end = words.index("--") if "--" in words else len(words)
     found: list[str] = []

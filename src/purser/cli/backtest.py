@@ -152,7 +152,7 @@ def _history_of_metrics(
     import time
 
     from purser.backtest.history import NothingToReplay, Omissions
-    from purser.backtest.metrics import TooMuchToReplay, history_of_metrics
+    from purser.backtest.metrics import HistoryTooLarge, history_of_metrics
     from purser.usage import PrometheusError
 
     omissions = Omissions()
@@ -166,7 +166,7 @@ def _history_of_metrics(
         return asyncio.run(ask())
     except PrometheusError as error:
         fail(str(error))
-    except TooMuchToReplay as error:
+    except HistoryTooLarge as error:
         fail(f"{url}: {error}", MISUSED)
     except NothingToReplay as error:
         _print_omissions(omissions)
@@ -257,7 +257,7 @@ def _course(of: "Reconstruction", course: "Course") -> dict[str, Any]:
 def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_nodes: bool) -> None:
     history, error = of.history, found.error
     rows: list[tuple[str, Course, str]] = [("(as it was)", found.source, str(len(history.nodes)))]
-    rows += [(each.policy, each.course, _needed(each.nodes_needed, len(history.nodes))) for each in found.policies]
+    rows += [(each.policy, each.course, _needed_text(each.nodes_needed, len(history.nodes))) for each in found.policies]
     columns: list[Column[tuple[str, Course, str]]] = [
         Column("POLICY", lambda row: row[0]),
         Column("ALLOCATED %", lambda row: f"{row[1].allocation_percent:.2f}"),
@@ -269,7 +269,7 @@ def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_n
         *([Column("NODES NEEDED", lambda row: row[2])] if with_nodes else []),
     ]
     print_table(rows, columns, output)
-    print(f"Error of the reconstruction: {_spelled(error)}")
+    print(f"Error of the reconstruction: {_error_sentence(error)}")
     hours = of.duration_s / 3600
     print(
         f"purser: {len(of.pods)} pods on {len(history.nodes)} nodes with {of.workload.gpus} GPUs, {hours:.2f} hours",
@@ -283,7 +283,7 @@ def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_n
         print(f"purser: {len(history.notes) - _NOTES} more notes; use -o json to see all", file=sys.stderr)
 
 
-def _spelled(error: "ReconstructionError") -> str:
+def _error_sentence(error: "ReconstructionError") -> str:
     mean = (
         "by an unknown amount because no pod waited"
         if error.waiting_percent is None
@@ -299,5 +299,5 @@ def _spelled(error: "ReconstructionError") -> str:
 _NOTES = 20
 
 
-def _needed(nodes: int | None, of: int) -> str:
+def _needed_text(nodes: int | None, of: int) -> str:
     return f"more than {of}" if nodes is None else str(nodes)

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _group() -> None:
+def _keep_as_group() -> None:
     """A group, also while there is one command in it."""
 
 

@@ -289,8 +289,8 @@ def grant_columns(fleet: Fleet) -> list[Column[GrantRow]]:
         Column("CONTAINER", lambda row: row.part.container),
         Column("NODE", lambda row: row.grant.node),
         Column("GPUS", lambda row: [_gpu(fleet, row.grant.node, share) for share in row.part.shares]),
-        Column("MEMORY MiB", lambda row: _same([share.memory_mib for share in row.part.shares])),
-        Column("CORES %", lambda row: _same([share.cores_percent for share in row.part.shares])),
+        Column("MEMORY MiB", lambda row: _collapsed([share.memory_mib for share in row.part.shares])),
+        Column("CORES %", lambda row: _collapsed([share.cores_percent for share in row.part.shares])),
         Column("ENFORCED BY", lambda row: str(row.part.enforcement)),
         Column("STATE", lambda row: row.state),
         Column("UUIDS", lambda row: row.part.uuids, wide=True),
@@ -349,7 +349,7 @@ def _index(fleet: Fleet, node: str, uuid: str) -> object:
     return device.index if device.healthy else f"{device.index} (unhealthy)"
 
 
-def _same(values: list[int]) -> object:
+def _collapsed(values: list[int]) -> object:
     return values[0] if len(set(values)) == 1 else values
 
 

@@ -185,7 +185,7 @@ def lab(
             slots=chosen.slots if slots is None else slots,
             device_plugin_configs=device_plugin_configs,
             decision_log_folder=decision_log_folder,
-            **_as_the_scheduler_has_them(
+            **_with_device_plugin_names(
                 {
                     "adopt-scheduler-name": adopt_scheduler_name,
                     "serve-scheduler-name": serve_scheduler_name,
@@ -200,7 +200,7 @@ def lab(
     _run(settings, progress, partial(_run_scenario, scenario) if scenario else _play_demo if demo else None)
 
 
-def _as_the_scheduler_has_them(given: dict[str, list[str] | None]) -> dict[str, Any]:
+def _with_device_plugin_names(given: dict[str, list[str] | None]) -> dict[str, Any]:
     """Fields of the settings, of the scheduler's options that a lab has, too. Raises ValueError."""
     from purser.options import settings_from
     from purser.scheduler.settings import SchedulerSettings

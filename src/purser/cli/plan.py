@@ -29,13 +29,13 @@ reading_app = typer.Typer(
 )
 """For the plugin of kubectl, which writes nothing: plans alone."""
 
-_WHAT = """Find the cheapest evictions that free whole GPUs on a node, and their order.
+_PLAN_SUMMARY = """Find the cheapest evictions that free whole GPUs on a node, and their order.
 
 Each step evicts one pod and shows where the scheduler would place its replacement. A step costs 1 if the replacement
 fits elsewhere, 10 if it has to wait, and 100 if nothing recreates the pod. PodDisruptionBudgets, priorities and the
 enforcement of shares are respected."""
 
-FREE_HELP = f"""{_WHAT} Without --apply, the command does not change anything.
+FREE_HELP = f"""{_PLAN_SUMMARY} Without --apply, the command does not change anything.
 
 With --apply, the command cordons the GPUs and evicts one pod at a time, after the previous pod's replacement has
 started. If anything deviates from the plan, the command stops and reports what it did. At the end, the command
@@ -52,7 +52,8 @@ Example: purser plan free --gpus 4 --nodes 2 --max-priority 1000 -o json
 """
 
 
-READING_HELP = f"""{_WHAT} The command does not change anything. To carry out a plan, use purser plan free --apply.
+READING_HELP = f"""{_PLAN_SUMMARY} The command does not change anything. To carry out a plan, use
+purser plan free --apply.
 
 Exit code: 0 there is a plan, or the GPUs are already free; 1 there is no plan, or the cluster did not answer; 2 wrong
 usage.
@@ -185,9 +186,9 @@ def _apply(
             try:
                 is_done = await until(carry_out(run), stop.wait())
             except (PlanStoppedError, KubeError) as error:
-                fail(f"stopped: {error}. {run.story()}")
+                fail(f"stopped: {error}. {run.summary()}")
             if not is_done:
-                fail(f"interrupted. {run.story()}")
+                fail(f"interrupted. {run.summary()}")
             if run.left_cordoned():
                 fail(". ".join(run.left_cordoned()))
 
@@ -258,13 +259,13 @@ def _columns(occupancy: "Occupancy") -> "list[Column[tuple[int, PlanStep]]]":
         Column("POD", lambda row: row[1].pod),
         Column("NODE", lambda row: row[1].node),
         Column("GPUS", lambda row: _indices(occupancy, row[1].node, row[1].gpus)),
-        Column("THEN", lambda row: _then(row[1])),
+        Column("THEN", lambda row: _replacement_outcome(row[1])),
         Column("TO GPUS", lambda row: _indices(occupancy, row[1].to, row[1].to_gpus)),
         Column("COST", lambda row: row[1].price),
     ]
 
 
-def _then(step: "PlanStep") -> str:
+def _replacement_outcome(step: "PlanStep") -> str:
     if step.to:
         return f"to node {step.to}"
     return "waits" if step.returns else "lost"

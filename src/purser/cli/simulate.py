@@ -43,7 +43,7 @@ Exit code: 0 all runs finished; 1 the cluster did not answer, or a run failed; 2
 """
 
 
-class Form(StrEnum):
+class SimulationFormat(StrEnum):
     """Value of ``-o``."""
 
     TABLE = "table"
@@ -108,7 +108,7 @@ def simulate(
             metavar="FILE",
         ),
     ] = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TABLE,
+    output: Annotated[SimulationFormat, typer.Option("--output", "-o", help="Output format.")] = SimulationFormat.TABLE,
 ) -> None:
     """Simulate, print, report."""
     from purser.simulator import bounds
@@ -308,12 +308,12 @@ class _Progress:
         self._progress.update(self._bars[place], completed=events)
 
 
-def _print(read: "Workload", runs: "list[AnyRun]", output: Form) -> None:
+def _print(read: "Workload", runs: "list[AnyRun]", output: SimulationFormat) -> None:
     from purser.simulator.report.document import as_csv, document
 
-    if output is Form.CSV:
+    if output is SimulationFormat.CSV:
         print(as_csv(runs), end="")
-    elif output in (Form.JSON, Form.YAML):
+    elif output in (SimulationFormat.JSON, SimulationFormat.YAML):
         dump(document(read, runs), DocumentFormat(output.value))
     else:
         print_table(document(read, runs), OutputFormat(output.value))

@@ -22,7 +22,7 @@ def _columns() -> list[Column[dict[str, Any]]]:
         Column("POLICY", lambda row: row["policy"]),
         *(
             _percent("ALLOCATED", "allocation_percent", percent, wide=percent not in (90, 100, 130))
-            for percent in _SHOWN
+            for percent in _SHOWN_PERCENTS
         ),
         *(
             _percent("FRAGMENTED", "fragmentation_percent", percent, wide=percent not in (100,))
@@ -35,7 +35,7 @@ def _columns() -> list[Column[dict[str, Any]]]:
     ]
 
 
-_SHOWN = (70, 80, 90, 95, 100, 110, 120, 130)
+_SHOWN_PERCENTS = (70, 80, 90, 95, 100, 110, 120, 130)
 
 
 def _percent(head: str, field: str, percent: int, wide: bool) -> Column[dict[str, Any]]:

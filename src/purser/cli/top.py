@@ -160,7 +160,7 @@ def _watch(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", 
 
     try:
         terminal = Terminal(_descriptor(sys.stdin), _descriptor(sys.stdout), os.environ, _encoding())
-        with _kept_off_the_screen():
+        with _captured_stderr():
             configure_logs(LogLevel.ERROR)
             asyncio.run(show(terminal))
     except (ConfigError, TerminalError) as error:
@@ -181,19 +181,19 @@ def _encoding() -> str:
     return (sys.stdout and sys.stdout.encoding) or "utf-8"
 
 
-_MOST_SAID = 20
+_MAX_STDERR_LINES = 20
 """Lines of the log that are printed at the end."""
 
 
 @contextmanager
-def _kept_off_the_screen() -> Iterator[None]:
+def _captured_stderr() -> Iterator[None]:
     """What is logged meanwhile, where it would go to the terminal: the last of it is printed afterwards."""
     from collections import deque
     from io import TextIOBase
 
     class CapturedStderr(TextIOBase):
         def __init__(self) -> None:
-            self.lines: deque[str] = deque(maxlen=_MOST_SAID)
+            self.lines: deque[str] = deque(maxlen=_MAX_STDERR_LINES)
 
         def write(self, text: str) -> int:
             self.lines.extend(_line(line) for line in text.splitlines() if line.strip())

@@ -13,7 +13,7 @@ from purser.kube.resources import NODES, PODS
 
 Row = TypeVar("Row")
 
-_TOGETHER_S = 0.3
+_COALESCE_S = 0.3
 """Changes within this time are shown as one: a pod's start is several."""
 
 
@@ -73,4 +73,4 @@ async def _follow(
                     print(table_line(line, columns, widths, colours=has_colours()), flush=True)
             seen = set(map(tuple, lines))
             await changed.wait()
-            await asyncio.sleep(_TOGETHER_S)
+            await asyncio.sleep(_COALESCE_S)

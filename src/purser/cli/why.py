@@ -108,7 +108,7 @@ def why(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the explanation."""
-    kind, name = _meant(pod, manifest)
+    kind, name = _manifest_pod(pod, manifest)
     if (api := read_api_of(scheduler, token_file, certificate_authority, namespace or "default")) is not None:
         if from_ is not None or kubeconfig is not None or context is not None:
             fail("--scheduler cannot be used with --kubeconfig, --context or --from", MISUSED)
@@ -126,7 +126,7 @@ def why(
 
     if from_ is not None and (kubeconfig is not None or context is not None):
         fail("--from cannot be used with --kubeconfig or --context", MISUSED)
-    asked = None if manifest is None else _asked(manifest, pod and name)
+    asked = None if manifest is None else _parse_query(manifest, pod and name)
     if asked is not None and namespace and asked.namespace not in ("", namespace):
         theirs = _line(asked.namespace)
         fail(f"-n {namespace} does not match the manifest's namespace {theirs}: omit -n, or use -n {theirs}", MISUSED)
@@ -157,7 +157,7 @@ def why(
         fail(str(error), MISUSED)
 
 
-def _meant(pod: str, manifest: Path | None) -> tuple[str, str]:
+def _manifest_pod(pod: str, manifest: Path | None) -> tuple[str, str]:
     """Kind and name of what is to be explained."""
     if not pod and manifest is None:
         fail("a pod name, KIND/NAME, or a manifest with -f is required (see --help for examples)", MISUSED)
@@ -167,7 +167,7 @@ def _meant(pod: str, manifest: Path | None) -> tuple[str, str]:
         fail(str(error), MISUSED)
 
 
-def _asked(path: Path, name: str) -> "ManifestPod":
+def _parse_query(path: Path, name: str) -> "ManifestPod":
     """The pod of a manifest. ``name``: which one, where there are several."""
     from purser.adapters.manifests import MAX_MANIFEST_BYTES, ManifestError, manifest_pods
 
@@ -266,7 +266,7 @@ def _print_notes(notes: "Iterable[str]") -> None:
 
 def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.TABLE) -> "Iterator[str]":
     """What is printed of an explanation."""
-    yield _line(_head(found))
+    yield _line(_summary(found))
     if found.obstacle is not None and found.obstacle.remedy:
         yield found.obstacle.remedy
     if found.fits and found.last_message and not found.objection:
@@ -301,16 +301,16 @@ def _where(found: "Suggestion") -> str:
     return f"fits {', '.join(found.examples)}{f' and {others} more' if others else ''}"
 
 
-def _head(found: "Explanation") -> str:
+def _summary(found: "Explanation") -> str:
     whose = f"{found.namespace}/{found.pod}"
     if found.state == "Ended":
-        return _head_of_ended(whose, found)
+        return _summary_of_ended(whose, found)
     if found.at:
-        return _head_of_log(whose, found)
+        return _summary_of_log(whose, found)
     if found.state == "New":
-        return _head_of_new(whose, found)
+        return _summary_of_new(whose, found)
     if found.state == "Placed":
-        return _head_of_placed(whose, found)
+        return _summary_of_placed(whose, found)
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
@@ -320,7 +320,7 @@ def _head(found: "Explanation") -> str:
     return f"{whose} waits: it fits none of {found.nodes} nodes"
 
 
-def _head_of_placed(whose: str, found: "Explanation") -> str:
+def _summary_of_placed(whose: str, found: "Explanation") -> str:
     held_by = found.obstacle
     if held_by is None:
         return f"{whose} is on node {found.node}"
@@ -330,7 +330,7 @@ def _head_of_placed(whose: str, found: "Explanation") -> str:
     return f"{whose} runs on node {found.node}, but {held_by.by} does not{f': {said}' if said else ''}"
 
 
-def _head_of_ended(whose: str, found: "Explanation") -> str:
+def _summary_of_ended(whose: str, found: "Explanation") -> str:
     if found.obstacle is not None:
         return f"{whose} failed{f' on node {found.node}' if found.node else ''}: {_obstacle(found.obstacle)}"
     return f"{whose} has ended{f': {found.objection}' if found.objection else ''}"
@@ -341,7 +341,7 @@ def _obstacle(found: "Obstacle") -> str:
     return f"{who}: {found.text}" if found.text else who
 
 
-def _head_of_new(whose: str, found: "Explanation") -> str:
+def _summary_of_new(whose: str, found: "Explanation") -> str:
     if found.objection:
         return f"{whose} would not be placed: {found.objection}"
     if not found.fits:
@@ -351,7 +351,7 @@ def _head_of_new(whose: str, found: "Explanation") -> str:
     return f"{whose} would fit {len(found.fits)} of {found.nodes} nodes now ({some}), placed by {scheduler}"
 
 
-def _head_of_log(whose: str, found: "Explanation") -> str:
+def _summary_of_log(whose: str, found: "Explanation") -> str:
     if found.state == "Placed":
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:

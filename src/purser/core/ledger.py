@@ -146,12 +146,12 @@ def pod_usage(grant: Grant) -> dict[str, Usage]:
     """
     peaks: dict[str, Usage] = {}
     for phase in phases(grant.containers):
-        for uuid, usage in _together(phase).items():
+        for uuid, usage in _concurrent_usage(phase).items():
             peaks[uuid] = peaks.get(uuid, UNUSED).peak(usage)
     return {uuid: msgspec.structs.replace(u, pods=1, exclusive=min(u.exclusive, 1)) for uuid, u in peaks.items()}
 
 
-def _together(parts: tuple[ContainerGrant, ...]) -> dict[str, Usage]:
+def _concurrent_usage(parts: tuple[ContainerGrant, ...]) -> dict[str, Usage]:
     """What containers that run at the same time take of each device; ``exclusive`` counts shares here."""
     taken: dict[str, Usage] = {}
     for part in parts:
@@ -425,7 +425,7 @@ def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
         if any(share.memory_mib < 0 or share.cores_percent < 0 for share in part.shares):
             raise OvercommitError(f"container {part.container} holds a negative share")
     for phase in phases(grant.containers):
-        for uuid, usage in _together(phase).items():
+        for uuid, usage in _concurrent_usage(phase).items():
             if usage.exclusive and usage.slots > 1:
                 raise OvercommitError(
                     f"device {uuid}: {usage.slots} containers would share it, although one has exclusive use"

@@ -250,7 +250,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.replicas == 1 and self.resource == GPU_RESOURCE
 
 
-class CutGpu(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class PartitionedGpu(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A GPU in MIG mode whose MIG devices are listed, and not the GPU."""
 
     uuid: str
@@ -267,7 +267,7 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     node: str
     devices: tuple[Device, ...] = ()
-    cut: Annotated[tuple[CutGpu, ...], msgspec.Meta(max_length=256)] = ()
+    cut: Annotated[tuple[PartitionedGpu, ...], msgspec.Meta(max_length=256)] = ()
     """The GPUs that are there as MIG devices alone, or as none. Agents of older versions do not say."""
     enforcement: Enforcement = Enforcement.NONE
     """``hami-core`` where that holds shares of all devices, else ``none``: for schedulers that do not read it per

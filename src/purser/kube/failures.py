@@ -29,7 +29,7 @@ RESTART_S, RESTART_CAP_S = 1.0, 60.0
 _MAX_REMEMBERED_FAILURES = 4096
 
 
-class _Speaker(Protocol):
+class _EventSink(Protocol):
     def event(self, about: ObjectReference, reason: str, message: str, type: str = "Normal") -> None: ...
 
 
@@ -49,12 +49,12 @@ class ObjectFailures:
             ["loop"],
             registry=None,
         )
-        self._events: _Speaker | None = None
+        self._events: _EventSink | None = None
         self._speaks: Callable[[], bool] = lambda: True
         self._reported: Recent[tuple[ObjectReference, str], None] = Recent(_MAX_REMEMBERED_FAILURES)
 
     def report_to(
-        self, registry: CollectorRegistry, events: _Speaker, speaks: Callable[[], bool] = lambda: True
+        self, registry: CollectorRegistry, events: _EventSink, speaks: Callable[[], bool] = lambda: True
     ) -> None:
         """Have the metric exposed and events posted; ``speaks`` says whether this replica is the one that does."""
         registry.register(self._count)

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 _MEMORY = Path("/dev/shm")
-_ENOUGH_BYTES = 2 * 1024**3
+_MIN_FREE_BYTES = 2 * 1024**3
 
 
 def folder_in_memory() -> str | None:
@@ -13,6 +13,6 @@ def folder_in_memory() -> str | None:
     (containers often have 64 MiB there), or where TMPDIR names another."""
     if "TMPDIR" in os.environ or not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)):
         return None
-    if os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC or shutil.disk_usage(_MEMORY).free < _ENOUGH_BYTES:
+    if os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC or shutil.disk_usage(_MEMORY).free < _MIN_FREE_BYTES:
         return None
     return str(_MEMORY)

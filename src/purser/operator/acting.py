@@ -110,12 +110,12 @@ def describe(action: Action) -> dict[str, str]:
 
 log = structlog.get_logger("purser.operator")
 
-AT_A_TIME = 16
+MAX_CONCURRENT_WRITES = 16
 """Writes under way at once: a thousand nodes take seconds, and the API server has room for others."""
 
 
-_PASSING = (404, 408, 409, 410, 429)
-_SERVERS_FAULT = 500
+_TRANSIENT_STATUSES = (404, 408, 409, 410, 429)
+_FIRST_SERVER_ERROR = 500
 
 
 async def perform(actions: Sequence[Action], writer: Writer, may_write: Callable[[], bool] = lambda: True) -> Result:
@@ -136,7 +136,7 @@ async def perform(actions: Sequence[Action], writer: Writer, may_write: Callable
             failures.append(failure)
 
     for group in _groups(actions):
-        await _side_by_side(one, group)
+        await _run_concurrently(one, group)
     return Result(tuple(done), tuple(failures), stopped=len(done) + len(failures) < len(actions))
 
 
@@ -149,8 +149,8 @@ def _groups(actions: Sequence[Action]) -> Iterator[list[Action]]:
             yield list(group)
 
 
-async def _side_by_side(do: Callable[[Action], Awaitable[None]], actions: Sequence[Action]) -> None:
-    slots = asyncio.Semaphore(AT_A_TIME)
+async def _run_concurrently(do: Callable[[Action], Awaitable[None]], actions: Sequence[Action]) -> None:
+    slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
     async def one(action: Action) -> None:
         async with slots:
@@ -186,7 +186,7 @@ def _is_expected(action: Action, error: Exception) -> bool:
 def _is_permanent(error: Exception) -> bool:
     """Whether it is about the write itself: not about its moment, and not about a server that is away or overloaded."""
     if isinstance(error, ApiError):
-        return error.status < _SERVERS_FAULT and error.status not in _PASSING
+        return error.status < _FIRST_SERVER_ERROR and error.status not in _TRANSIENT_STATUSES
     return isinstance(error, LookupError)
 
 

@@ -179,7 +179,7 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
     The keys of grants stay as long as a pod with a grant does, so that a later installation can verify it. Raises
     `KubeError` where the release's pods have not gone in time: they would write it all again.
     """
-    await _parts_gone(client, namespace, timeout_s)
+    await _wait_until_pods_are_gone(client, namespace, timeout_s)
     for node in await nodes_to_strip(client, namespace):
         with contextlib.suppress(NotFoundError):  # it went by itself
             await strip(client, node)
@@ -194,7 +194,7 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
         await _delete(client, CONFIG_MAPS, name, namespace, say)
 
 
-async def _parts_gone(client: Client, namespace: str, timeout_s: float) -> None:
+async def _wait_until_pods_are_gone(client: Client, namespace: str, timeout_s: float) -> None:
     names: list[str] = []
     try:
         async with asyncio.timeout(timeout_s):

@@ -64,7 +64,7 @@ class DisruptionLedger:
             names = ", ".join(sorted(b.name for b in concerned))
             return f"is covered by {len(concerned)} PodDisruptionBudgets, which eviction does not support: {names}"
         for budget in concerned:
-            if not workload.ready and _counts_without(budget):
+            if not workload.ready and _ignores_unready(budget):
                 continue
             if self._left[budget.namespace, budget.name] <= 0:
                 return f"is protected by PodDisruptionBudget {budget.name}"
@@ -72,7 +72,7 @@ class DisruptionLedger:
         return ""
 
 
-def _counts_without(budget: Budget) -> bool:
+def _ignores_unready(budget: Budget) -> bool:
     """Whether the API server lets a pod that is not ready go beside this budget: always, if the budget says so, and
     otherwise while enough others are healthy. (Rules of kubernetes/pkg/registry/core/pod/storage/eviction.go.)"""
     return budget.unhealthy_may_go or budget.current_healthy >= budget.desired_healthy > 0
@@ -110,7 +110,7 @@ class Rules(msgspec.Struct, frozen=True):
         return ""
 
 
-class EvictionRequest(msgspec.Struct, frozen=True):
+class EvictionPlan(msgspec.Struct, frozen=True):
     """What is asked of the pods that have to leave."""
 
     evictions: tuple[Evict, ...] = ()
@@ -125,9 +125,7 @@ class EvictionRequest(msgspec.Struct, frozen=True):
         return f"waiting for pod{'s' * (len(names) > 1)} {some(names, 'pod')} to terminate"
 
 
-def request_evictions(
-    pods: Iterable[NodeWorkload], rules: Rules, ledger: DisruptionLedger, why: str
-) -> EvictionRequest:
+def request_evictions(pods: Iterable[NodeWorkload], rules: Rules, ledger: DisruptionLedger, why: str) -> EvictionPlan:
     """Evict those that may be; terminating ones are left to end.
 
     As long as one of them may not be evicted at all, none is: the others would die for a node that is not emptied.
@@ -135,9 +133,9 @@ def request_evictions(
     there = sorted((pod for pod in pods if not pod.terminating), key=lambda each: (each.namespace, each.name))
     forbidden = [_stays(pod, problem) for pod in there if (problem := rules.forbid(pod))]
     if forbidden:
-        return EvictionRequest(staying=tuple(forbidden))
+        return EvictionPlan(staying=tuple(forbidden))
     problems = [(pod, ledger.try_evict(pod)) for pod in there]
-    return EvictionRequest(
+    return EvictionPlan(
         evictions=tuple(Evict(pod, why) for pod, problem in problems if not problem),
         staying=tuple(_stays(pod, problem) for pod, problem in problems if problem),
     )

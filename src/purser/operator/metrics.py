@@ -25,7 +25,7 @@ from purser.operator.policy import ClusterPolicyStatus
 from purser.operator.policy.decoding import old_status
 
 
-class _LeadersGauges(Collector):
+class _LeaderGauges(Collector):
     """Gauges that are there once they have a value, and until it is forgotten."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._gauges = _LeadersGauges()
+        self._gauges = _LeaderGauges()
         self.registry.register(self._gauges)
         self._rounds = Counter(GAUGE_PREFIX + "reconciliation", "Reconciliations.", registry=self.registry)
         self._failed = Counter(

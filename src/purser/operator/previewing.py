@@ -228,8 +228,8 @@ async def preview_uninstall(
         snapshot = await observer.snapshot(nodes_to_inspect)
         if snapshot.other_namespace:
             raise UninstallError(other_namespace(snapshot))
-        snapshot = _leaving(snapshot)
-        snapshot = _leaving(await inspected(observer, nodes_to_inspect(snapshot)))
+        snapshot = _with_deleted_policies(snapshot)
+        snapshot = _with_deleted_policies(await inspected(observer, nodes_to_inspect(snapshot)))
     if not await is_namespace(client, namespace):
         say(no_namespace(namespace))
     actions = reconcile(_emptied(snapshot)).actions
@@ -237,12 +237,12 @@ async def preview_uninstall(
     others = [*_policies(snapshot), *await _remaining(client, namespace, definition)]
     for line in others:
         say(line)
-    for each in blocked_removals(_with_drivers_alone(snapshot)):
+    for each in blocked_removals(_with_only_drivers(snapshot)):
         say(f"waits for {each}")
     return len(actions) + len(others)
 
 
-def _leaving(snapshot: Snapshot) -> Snapshot:
+def _with_deleted_policies(snapshot: Snapshot) -> Snapshot:
     now = spelled(snapshot.now)
     policies = ({**each, "metadata": {**each["metadata"], "deletionTimestamp": now}} for each in snapshot.policies)
     return msgspec.structs.replace(snapshot, policies=tuple(policies))
@@ -253,7 +253,7 @@ def _emptied(snapshot: Snapshot) -> Snapshot:
     return msgspec.structs.replace(snapshot, policies=(), pods=(), workloads={})
 
 
-def _with_drivers_alone(snapshot: Snapshot) -> Snapshot:
+def _with_only_drivers(snapshot: Snapshot) -> Snapshot:
     """As it will be once all operands have gone that go by themselves."""
     drivers = tuple(pod for pod in snapshot.pods if pod.operand == Operand.DRIVER)
     return msgspec.structs.replace(snapshot, pods=drivers)

@@ -40,12 +40,16 @@ def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]
     nodes = [each.node for each in actions if isinstance(each, PatchNode)]
     alive = snapshot.alive
     pods = [f"{pod.namespace}/{pod.name} on {pod.node}" for pod in snapshot.pods if pod.node in alive]
-    lines = [*_some("held back", held), *_some("objects", objects), *_some("labels and annotations on nodes", nodes)]
-    lines += _some("operand pods", pods)
-    return lines or _some("policies", map(_policy, snapshot.policies))
+    lines = [
+        *_listed("held back", held),
+        *_listed("objects", objects),
+        *_listed("labels and annotations on nodes", nodes),
+    ]
+    lines += _listed("operand pods", pods)
+    return lines or _listed("policies", map(_policy, snapshot.policies))
 
 
-def _some(sort: str, names: Iterable[str]) -> list[str]:
+def _listed(sort: str, names: Iterable[str]) -> list[str]:
     found = list(dict.fromkeys(names))
     if not found:
         return []
@@ -95,7 +99,7 @@ async def uninstall(
         leaving = _Uninstall(client, namespace, observer, elector, say)
         try:
             async with asyncio.timeout(timeout_s):
-                if not await until(leaving.run(), _both(observer, elector)):
+                if not await until(leaving.run(), _run_both(observer, elector)):
                     raise UninstallError(
                         f"the cluster could not be watched (see the log); not removed: {leaving.what_is_left}"
                     )
@@ -109,7 +113,7 @@ async def uninstall(
             await _remove_definition(client, say)
 
 
-async def _both(observer: Observer, elector: LeaderElector) -> None:
+async def _run_both(observer: Observer, elector: LeaderElector) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(observer.run())
         group.create_task(elector.run())

@@ -218,9 +218,9 @@ class CertificateKeeper:
         """Refresh until cancelled; what fails is logged and tried again."""
         while True:
             await retry_until_accepted(self.refresh, "Failed to refresh the certificates", self._clock)
-            await self._rest()
+            await self._sleep_until_refresh()
 
-    async def _rest(self) -> None:
+    async def _sleep_until_refresh(self) -> None:
         for _ in range(int(CERTIFICATE_REFRESH_PERIOD_S / VALIDITY_CHECK_PERIOD_S)):
             await self._clock.sleep(VALIDITY_CHECK_PERIOD_S)
             if not self.is_valid:

@@ -212,7 +212,7 @@ def _any_of(words: Iterable[str]) -> str:
 
 
 _CHAINED = [word for word in GpuPolicy if word not in ARRAY_WORDS]
-_ALONE = [word for word in GpuPolicy if word in ARRAY_WORDS]
+_UNCHAINED = [word for word in GpuPolicy if word in ARRAY_WORDS]
 
 POLICY_OPTIONS = {
     "node": Option(
@@ -225,7 +225,7 @@ POLICY_OPTIONS = {
     ),
     "gpu": Option(
         f"GPU policy for pods that do not name one: {', '.join(_CHAINED)} or a comma-separated chain of these; "
-        f"or {_any_of(_ALONE)}, alone or with mutex.",
+        f"or {_any_of(_UNCHAINED)}, alone or with mutex.",
         name="gpu-policy",
         value="scheduler.gpuPolicy",
         read=gpu_policies,

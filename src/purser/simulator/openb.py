@@ -31,7 +31,7 @@ MAX_GPUS = 128
 
 _DELIMITERS = ",;\t"
 _FIELD = {each: re.compile(rf'"((?:[^"]|"")*)"(?={each}|$)|([^"{each}]*)(?={each}|$)') for each in _DELIMITERS}
-_NOT_THERE = ("NaN", "nan", "NaT", "<NA>")
+_ABSENT_VALUES = ("NaN", "nan", "NaT", "<NA>")
 """How pandas and numpy write what is not there."""
 WHOLE = re.compile(r"[0-9]{1,15}")
 """A whole number, 0 or more."""
@@ -139,7 +139,7 @@ class _Row(msgspec.Struct):
     def text(self, column: str, required: bool = False) -> str:
         """A field without the blanks around it; empty where the file has no such column, or a word for nothing."""
         text = self._raw(column)
-        text = "" if text in _NOT_THERE else text
+        text = "" if text in _ABSENT_VALUES else text
         if required and not text:
             self.wrong(column, "is empty")
         return text

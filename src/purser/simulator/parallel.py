@@ -152,18 +152,18 @@ def _watch(futures: Sequence["Future[AnyRun]"], workers: Set[BaseProcess], done:
             raise BrokenProcessPool
 
 
-_begun: "tuple[Workload, Any] | None" = None
+_worker_state: "tuple[Workload, Any] | None" = None
 
 
 def _begin(workload: Workload, done: Any, kernels_name: str) -> None:
-    global _begun
+    global _worker_state
     kernels.use(kernels_name)
-    _begun = (workload, done)
+    _worker_state = (workload, done)
 
 
 def _run_task(place: int, task: Task) -> AnyRun:
-    assert _begun is not None
-    workload, done = _begun
+    assert _worker_state is not None
+    workload, done = _worker_state
 
     def tick(events: int) -> None:
         done[place] = events

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-SHOWN = 20
+MAX_SHOWN_PROBLEMS = 20
 """As many as help; a file of the wrong kind has one for each of its lines."""
 
 
@@ -33,9 +33,9 @@ class InputError(ValueError):
 
     def lines(self) -> Iterator[str]:
         """A line for each of the first problems, and one on how many more there are."""
-        yield from (str(problem) for problem in self.problems[:SHOWN])
-        if len(self.problems) > SHOWN:
-            yield f"and {len(self.problems) - SHOWN} more"
+        yield from (str(problem) for problem in self.problems[:MAX_SHOWN_PROBLEMS])
+        if len(self.problems) > MAX_SHOWN_PROBLEMS:
+            yield f"and {len(self.problems) - MAX_SHOWN_PROBLEMS} more"
 
 
 class FileProblems:

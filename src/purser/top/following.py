@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 LEAST_PAUSE_S = 1.0
 """Between two looks at a cluster that changes."""
-REST = 1.5
+PAUSE_FACTOR = 1.5
 """So many times as long as it took nothing is done."""
-_SLICE_S = 0.2
+_COMPUTE_SLICE_S = 0.2
 """Of finding reasons, between two looks at who is waiting for an answer."""
 _FIRST_LOOK_S = 0.05
 
@@ -68,7 +68,7 @@ class FollowedCluster:
                     await self._start(group, resource)
                 while True:
                     took_s = await self._look(on_change)
-                    await self._clock.sleep(max(LEAST_PAUSE_S, REST * took_s))
+                    await self._clock.sleep(max(LEAST_PAUSE_S, PAUSE_FACTOR * took_s))
                     await self._changed.wait()
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
@@ -138,7 +138,7 @@ class FollowedCluster:
         left = {each.uid: None for each in state.waiting}
         while left and not (self._changed.is_set() and self._clock.monotonic() - began > 2 * made_s + LEAST_PAUSE_S):
             order = [*(uid for uid in self._wanted if uid in left), *left]
-            found = await self._in_worker(partial(overview.judged, order, for_s=_SLICE_S))
+            found = await self._in_worker(partial(overview.judged, order, for_s=_COMPUTE_SLICE_S))
             if not found:
                 break
             for uid in found:

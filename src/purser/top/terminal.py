@@ -13,9 +13,9 @@ from types import TracebackType
 
 from purser.top.lines import Line, Style
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+_ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 """The alternate screen, no cursor, no wrapping."""
-_LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+_LEAVE_SCREEN = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 _COLOURS = {
     Style.HEAD: "1",
@@ -27,7 +27,7 @@ _COLOURS = {
 }
 _WITHOUT_COLOURS = {Style.HEAD: "1", Style.TITLE: "1", Style.CHOSEN: "7", Style.BAD: "1"}
 
-_LEAVING_S = 1.0
+_LEAVE_TIMEOUT_S = 1.0
 """How long a terminal that reads nothing is waited for at the end."""
 
 _SMALLEST = (1, 1)
@@ -73,7 +73,7 @@ class Terminal:
         changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
         try:
             termios.tcsetattr(self.input_fd, termios.TCSANOW, changed)
-            self._send(_ENTER)
+            self._send(_ENTER_SCREEN)
         except BaseException:
             self._restore()
             raise
@@ -150,8 +150,8 @@ class Terminal:
         own, self._own = self._own, -1
         try:
             # In the middle of a sequence it would be shown as text: an end of one first, which commands nothing.
-            select.select([], [own], [], _LEAVING_S)
-            os.write(own, (("\x1b\\" if self._unsent else "") + _LEAVE).encode())
+            select.select([], [own], [], _LEAVE_TIMEOUT_S)
+            os.write(own, (("\x1b\\" if self._unsent else "") + _LEAVE_SCREEN).encode())
         except (OSError, ValueError):
             pass  # the terminal is gone, or reads nothing
         finally:

@@ -16,9 +16,9 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 
 
 CHECK_URL = "check that --prometheus is the URL of Prometheus, without /api/v1"
-REACH = "check --prometheus, or forward a port to Prometheus with kubectl port-forward"
-LOG_IN = "use a valid token with --token-file, or add a user to the URL"
-TRUST = "set SSL_CERT_FILE to a file with its CA certificate"
+REACH_ADVICE = "check --prometheus, or forward a port to Prometheus with kubectl port-forward"
+LOGIN_ADVICE = "use a valid token with --token-file, or add a user to the URL"
+TRUST_ADVICE = "set SSL_CERT_FILE to a file with its CA certificate"
 
 
 class PrometheusError(Exception):
@@ -115,7 +115,7 @@ class Prometheus:
             async with self._session.post(self._url / path, data=form) as response:
                 if response.status in (401, 403):
                     raise PrometheusError(
-                        f"{self._server} rejected the credentials (status {response.status}): {LOG_IN}"
+                        f"{self._server} rejected the credentials (status {response.status}): {LOGIN_ADVICE}"
                     )
                 answer = reader.read(await _body(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -136,13 +136,13 @@ class Prometheus:
         match error:
             case aiohttp.ClientConnectorCertificateError():
                 why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-                return f"has a certificate that is not trusted ({why}): {TRUST}"
+                return f"has a certificate that is not trusted ({why}): {TRUST_ADVICE}"
             case aiohttp.ClientConnectorSSLError():
                 return "does not support TLS: use an http:// URL"
             case aiohttp.ClientConnectorDNSError():
-                return f"cannot be reached (no such host): {REACH}"
+                return f"cannot be reached (no such host): {REACH_ADVICE}"
             case aiohttp.ClientConnectorError():
-                return f"cannot be reached ({_reason(error.os_error)}): {REACH}"
+                return f"cannot be reached ({_reason(error.os_error)}): {REACH_ADVICE}"
             case aiohttp.InvalidURL() | aiohttp.TooManyRedirects() | aiohttp.ClientResponseError():
                 return f"does not respond like Prometheus: {CHECK_URL}"
             case TimeoutError():

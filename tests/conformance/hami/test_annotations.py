@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from purser.core.device.resources import GPU_RESOURCE
-from purser.core.dialects.hami import no_devices, node_annotations, recorded_grant
+from purser.core.dialects.hami import hami_node_annotations, no_devices, recorded_grant
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -84,7 +84,7 @@ def test_hamis_plugin_serves_each_container_what_it_was_granted(name):
         if of in held
     )
     grant = Grant("u", "team", "job", "n", parts)
-    assert node_annotations(pod, grant, AT_S * 10**9, is_plugins=True) == vector["annotations"]
+    assert hami_node_annotations(pod, grant, AT_S * 10**9, is_plugins=True) == vector["annotations"]
     granted = [[[uuid, "NVIDIA", mib, cores] for uuid, mib, cores in held.get(of, [])] for of, _ in containers]
     assert vector["allocated"] == [*granted, []]
     served = {containers[each["container"]][0]: each["devices"] for each in vector["served"]}

@@ -21,7 +21,7 @@ from purser.core.kubelet.asks import Ask, PreferredAllocation
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.devicemanager import hints, pod_hints, register, update
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
-from purser.core.kubelet.devicemanager.allocation import Choice, Want, devices_to_allocate
+from purser.core.kubelet.devicemanager.allocation import Choice, DeviceDemand, devices_to_allocate
 from purser.core.kubelet.devicemanager.checkpoint import decode, decode_data, encode_data, spew
 from purser.core.kubelet.devicemanager.holdings import counted
 from purser.core.kubelet.devicemanager.requests import pod_request
@@ -85,7 +85,7 @@ def check_aligned_allocation(vector: Vector, version: str) -> None:
     name = vector["resource"]
     response = vector["preferred_allocation_response"]
     state = state_of({name: vector["devices"]}, taken={name: vector["allocated"]}, asks=response is not None)
-    want = Want(("uid", "c"), name, vector["request"], mask_in(vector["hint"]))
+    want = DeviceDemand(("uid", "c"), name, vector["request"], mask_in(vector["hint"]))
     choice, _ = choose(version, state, want, response)
     assert choice.error is None
     assert len(choice.device_ids) == vector["request"]
@@ -103,7 +103,7 @@ def check_allocate(vector: Vector, version: str) -> None:
         asks=vector["plugin_has_preferred"],
     )
     mask = mask_in(vector["hint"])
-    want = Want(("uid", "c"), RESOURCE, vector["request"], mask, frozenset(vector["reusable"]))
+    want = DeviceDemand(("uid", "c"), RESOURCE, vector["request"], mask, frozenset(vector["reusable"]))
     check_groups(vector, version, state)
     choice, asked = choose(version, state, want, vector["plugin_preferred_response"])
     assert (choice.error or "") == vector["error"]
@@ -133,7 +133,7 @@ def check_preferred_arguments(vector: Vector, version: str) -> None:
     taken = {RESOURCE: vector["allocated"]}
     state = state_of({RESOURCE: vector["devices"]}, taken=taken, asks=True)
     mask = mask_in(vector["hint"])
-    want = Want(("uid", "c"), RESOURCE, vector["request"], mask, frozenset(vector["reusable"]))
+    want = DeviceDemand(("uid", "c"), RESOURCE, vector["request"], mask, frozenset(vector["reusable"]))
     choice, asked = choose(version, state, want, [])
     assert choice.error is None
     assert [question(ask) for ask in asked] == [
@@ -215,7 +215,9 @@ def pod_of(pod: dict[str, Any]) -> KubeletPod:
     )
 
 
-def choose(version: str, state: DeviceManagerState, want: Want, response: list[str] | None) -> tuple[Choice, list[Ask]]:
+def choose(
+    version: str, state: DeviceManagerState, want: DeviceDemand, response: list[str] | None
+) -> tuple[Choice, list[Ask]]:
     choosing = devices_to_allocate(rules_of(version), KubeletState(devices=state), want)
     asked: list[Ask] = []
     try:

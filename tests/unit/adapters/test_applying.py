@@ -72,7 +72,7 @@ async def test_nobody_is_evicted_when_the_pod_is_another_one_by_now(cluster):
     await cluster.end("p")
     await cluster.pod("p", "n1")
     await stops(run, "default/p no longer exists, or was replaced")
-    assert run.story() == "Of 1 step: no pod was evicted. Not evicted: default/p"
+    assert run.summary() == "Of 1 step: no pod was evicted. Not evicted: default/p"
     assert await cluster.cordoned() == ""
 
 
@@ -105,7 +105,7 @@ async def test_a_replacement_that_fails(cluster):
         await cluster.pod("q", "n2", phase="Failed")
 
     await meanwhile(run, "replacement default/q failed", after=happens())
-    assert run.story() == "Of 1 step: default/p is being evicted, but the eviction is not complete"
+    assert run.summary() == "Of 1 step: default/p is being evicted, but the eviction is not complete"
 
 
 @pytest.mark.parametrize("case", ["terminating", "not replaced", "not bound", "not running"])
@@ -173,4 +173,4 @@ async def test_a_budget_is_waited_for_and_never_forced(cluster):
     task.cancel()
     await asyncio.wait({task})
     assert await cluster.cordoned() == ""
-    assert run.story() == "Of 1 step: default/p is being evicted, but the eviction is not complete"
+    assert run.summary() == "Of 1 step: default/p is being evicted, but the eviction is not complete"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.advice import GRANT_INVALID, NOT_SCHEDULED, PAST_THE_EXTENDER, advice
+from purser.agent.advice import BYPASSED_EXTENDER, GRANT_INVALID, NOT_SCHEDULED, advice
 from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
@@ -33,7 +33,7 @@ def test_otherwise_the_webhook_was_away(found: Pod | None) -> None:
 
 @pytest.mark.parametrize("asked", [(), ("nvidia.com/gpu",), ("nvidia.com/gpu-0", "nvidia.com/gpu")])
 def test_a_pod_of_pursers_scheduler_came_past_it(asked: tuple[str, ...]) -> None:
-    assert advice(pod("purser-scheduler", *asked)) == PAST_THE_EXTENDER
+    assert advice(pod("purser-scheduler", *asked)) == BYPASSED_EXTENDER
 
 
 @pytest.mark.parametrize(

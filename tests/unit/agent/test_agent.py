@@ -369,14 +369,14 @@ async def test_gpus_are_to_be_had_again_once_kubelet_has_asked_for_them(world, k
         await eventually(agent.ready)
     assert AGENT_STOPPING in await world.inventory_text()
     await kubelet.stop()
-    kubelet_asks, order = Publisher._kubelet_asks, []
+    wait_for_kubelet, order = Publisher._wait_for_kubelet, []
 
     async def noted(publisher):
         order.append("the agent waits")
-        await kubelet_asks(publisher)
+        await wait_for_kubelet(publisher)
         order.append("it publishes")
 
-    monkeypatch.setattr(Publisher, "_kubelet_asks", noted)
+    monkeypatch.setattr(Publisher, "_wait_for_kubelet", noted)
     async with world.agent() as agent:
         await eventually(lambda: order)
         assert AGENT_STOPPING in await world.inventory_text()

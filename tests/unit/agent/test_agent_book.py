@@ -142,9 +142,9 @@ def cut_part(uuid, placement):
 def test_what_a_gpu_is_said_to_be_overcommitted_by_is_more_than_its_own_instances(book, there, parts, too_much):
     names = "pq"[: len(parts)]
     grants = grants_of(*(grant(name, each) for name, each in zip(names, parts, strict=True)))
-    is_cut = parts[0].shares[0].mig is not None
+    is_partitioned = parts[0].shares[0].mig is not None
     cut = device(A, memory_mib=40192, slots=7, mig_kind="A100-40GB", mig_held=there)
-    book.set_inventory(NodeInventory(NODE, (cut,) if is_cut else ()))
+    book.set_inventory(NodeInventory(NODE, (cut,) if is_partitioned else ()))
     book.adopt_listing([listed(name, main=[slot(A, at)]) for at, name in enumerate(names)], grants)
     assert [violation.uuid for violation in book.violations()] == too_much
 

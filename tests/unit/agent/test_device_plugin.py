@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from purser.agent import plugin as plugin_module
-from purser.agent.inventory import Advertised
+from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
@@ -19,8 +19,8 @@ async def test_kubelet_is_sent_its_list_again_once_for_all_pods_whose_devices_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It writes its checkpoint then."""
-    monkeypatch.setattr(plugin_module, "FREED_PAUSE_S", 0.05)
-    devices, freed = Latest((Advertised("GPU-0::0", True),)), Latest(0)
+    monkeypatch.setattr(plugin_module, "RELEASE_PAUSE_S", 0.05)
+    devices, freed = Latest((KubeletDevice("GPU-0::0", True),)), Latest(0)
     plugin = DevicePlugin(GPU, devices, MagicMock(), AgentMetrics(), MagicMock(), freed=freed)
     lists = plugin.ListAndWatch(api_pb2.Empty(), None)
     first = await anext(lists)
@@ -31,7 +31,7 @@ async def test_kubelet_is_sent_its_list_again_once_for_all_pods_whose_devices_it
     assert await again == first
     third = asyncio.ensure_future(anext(lists))
     assert not (await asyncio.wait({third}, timeout=0.2))[0], "three pods ended, and one list is enough"
-    devices.set((Advertised("GPU-0::0", False),))
+    devices.set((KubeletDevice("GPU-0::0", False),))
     assert [each.health for each in (await third).devices] == ["Unhealthy"]
     ended = asyncio.ensure_future(anext(lists, None))
     plugin.stop()

@@ -115,7 +115,7 @@ async def test_facts_are_written_when_they_differ_and_only_then(settings, tmp_pa
 
             await eventually(has_gpu)
             looks.clear()
-            await eventually(lambda: len(looks) > 2 * discovery._REREAD)
+            await eventually(lambda: len(looks) > 2 * discovery._READS_BETWEEN_CHECKS)
         assert cluster.writes == ["PATCH /api/v1/nodes/a"] * 2
 
 

@@ -123,16 +123,16 @@ def station(cards: str, name: str) -> NodeProfile:
 async def test_cards_for_monitors_are_told_by_their_name_wherever_they_sit(
     tmp_path: Path, cards: str, name: str, counted: tuple[int, ...], strategy: MigStrategy
 ) -> None:
-    is_cut = strategy is MigStrategy.SINGLE
+    is_partitioned = strategy is MigStrategy.SINGLE
 
     def prepare(node: SimulatedDriver) -> None:
-        cut(node, *(at for at, each in enumerate(cards) if each == "A" and is_cut))
+        cut(node, *(at for at, each in enumerate(cards) if each == "A" and is_partitioned))
 
     node = await Node(tmp_path, station(cards, name), prepare, mig_strategy=strategy).looked_at()
-    if is_cut and "NVIDIA T400 4GB" in name:
+    if is_partitioned and "NVIDIA T400 4GB" in name:
         assert "GPU 1 cannot be partitioned (NVIDIA T400 4GB)" in node.monitor.configured.misfit
     else:
-        each = 7 if is_cut else 1
+        each = 7 if is_partitioned else 1
         assert [index for _, index, _ in node.devices()] == [index for index in counted for _ in range(each)]
 
 

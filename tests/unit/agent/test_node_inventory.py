@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.builders import A, B, device
 
 from purser.agent.enforcement import EnforcedBy, Holders
-from purser.agent.inventory import Advertised, InventoryBasis, advertise, has_library, make_inventory, unreadable
+from purser.agent.inventory import InventoryBasis, KubeletDevice, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.plugin import device_list
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
@@ -14,7 +14,7 @@ from purser.core.device.ids import MAX_SLOTS, device_ids, uuid_of, uuids_of
 from purser.core.health.machine import GpuHealth, after_xid
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind
-from purser.core.model import CutGpu, DeviceMode, Enforcement, Link, NodeInventory
+from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory, PartitionedGpu
 from purser.core.sharing import MigStrategy, plugin_file
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")
@@ -134,7 +134,10 @@ def test_gpus_in_mig_mode_are_listed_beside_their_mig_devices():
         gpu(2, "GPU-c", mig=MigMode(enabled=False, pending=False)),
         sharing=SharingSettings(flags=DevicePluginFlags(mig_strategy=MigStrategy.MIXED)),
     )
-    cut = (CutGpu(A, "NVIDIA A100", 40960, index=0), CutGpu(B, "NVIDIA A100", 40960, healthy=False, index=1))
+    cut = (
+        PartitionedGpu(A, "NVIDIA A100", 40960, index=0),
+        PartitionedGpu(B, "NVIDIA A100", 40960, healthy=False, index=1),
+    )
     assert found.cut == cut
     assert [(each.parent, each.compute_slices, each.gpu_compute_slices) for each in found.devices] == [
         (A, 3, 7),
@@ -151,10 +154,10 @@ def test_a_gpu_that_was_never_identified_is_left_out():
 def test_kubelets_list_is_every_slot_with_the_health_of_its_gpu():
     node = NodeInventory("n", (device(B, slots=2, healthy=False), device(A, slots=2, numa_nodes=(1,))))
     assert advertise(node, {}) == (
-        Advertised(f"{A}::0", True),
-        Advertised(f"{A}::1", True),
-        Advertised(f"{B}::0", False),
-        Advertised(f"{B}::1", False),
+        KubeletDevice(f"{A}::0", True),
+        KubeletDevice(f"{A}::1", True),
+        KubeletDevice(f"{B}::0", False),
+        KubeletDevice(f"{B}::1", False),
     )
 
 
@@ -171,7 +174,7 @@ def test_kubelets_list_is_sorted_by_the_number_of_the_slot():
 def test_kubelets_list_keeps_what_is_held_of_a_gpu_that_is_gone_as_unhealthy():
     node = NodeInventory("n", (device(A, slots=1),))
     held = dict.fromkeys((f"{A}::0", f"{B}::3"), "nvidia.com/gpu")
-    assert advertise(node, held) == (Advertised(f"{A}::0", True), Advertised(f"{B}::3", False))
+    assert advertise(node, held) == (KubeletDevice(f"{A}::0", True), KubeletDevice(f"{B}::3", False))
 
 
 def test_ids_lead_back_to_devices():
@@ -295,9 +298,7 @@ def test_a_name_about_which_nobody_asks_the_scheduler_is_not_listed(managed, lis
     assert {each.index: each.resource for each in made.devices} == listed
     assert len(found) == problems
     for each in found:
-        assert (
-            "add this name to the chart's value scheduler.kubeScheduler.managedResources, or use another name" in each
-        )
+        assert "add this name to the chart value scheduler.kubeScheduler.managedResources, or use another name" in each
         assert ("resources.gpus[0] names device 1 nvidia.com/gpu.small" in each) != (
             "sharing.timeSlicing.resources[0] names device 0 nvidia.com/gpu-0" in each
         )

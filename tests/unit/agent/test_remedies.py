@@ -10,7 +10,7 @@ from tests.unit.agent.conftest import eventually
 from purser.agent.driver_roots import DriverPlace
 from purser.agent.nvidia_smi import ResetError, reset_gpu
 from purser.agent.reasons import AgentReason
-from purser.agent.remedies import change_of
+from purser.agent.remedies import next_change
 from purser.core.health.remedy import AllowedRemedies, Remedies
 from purser.core.kubernetes.taints import Taint
 from purser.core.names import HEALTH_CORDON_ANNOTATION, UNHEALTHY_TAINT
@@ -52,9 +52,9 @@ def test_a_gpu_that_cannot_be_named_is_not_reset(monkeypatch):
     ],
 )
 def test_only_what_is_the_agents_own_is_written(there, wanted, done):
-    change = change_of(there, wanted, ALL)
+    change = next_change(there, wanted, ALL)
     assert (change and change.reason) == done
-    assert change_of(there, wanted, AllowedRemedies()) is None
+    assert next_change(there, wanted, AllowedRemedies()) is None
 
 
 STUB = """#!{python}

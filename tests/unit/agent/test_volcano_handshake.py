@@ -7,7 +7,7 @@ import pytest
 from tests.unit.agent.builders import NODE
 from tests.unit.agent.conftest import eventually, node_writes
 
-from purser.agent.volcano_handshake import ANSWERS_APART_S, VolcanoHandshake
+from purser.agent.volcano_handshake import MIN_ANSWER_INTERVAL_S, VolcanoHandshake
 from purser.core.vendors.volcano_nodes import VGPU_HANDSHAKE_ANNOTATION, VGPU_REGISTER_ANNOTATION, awaits_answer
 from purser.kube.clock import SystemClock
 from purser.kube.resources import NODES
@@ -43,8 +43,8 @@ async def test_each_question_is_answered_but_not_more_often_than_volcanos_plugin
     clock = MovedClock()
     handshake = VolcanoHandshake(world.client, clock, asyncio.Event())
     answer = "Reported 2026-06-08 15:47:20 +0000 UTC"
-    asked = (0, REQUESTING, answer), (1, REQUESTING, REQUESTING), (ANSWERS_APART_S - 1, DELETED, DELETED)
-    for at_s, text, then in (*asked, (ANSWERS_APART_S, DELETED, answer), (2 * ANSWERS_APART_S, "", answer)):
+    asked = (0, REQUESTING, answer), (1, REQUESTING, REQUESTING), (MIN_ANSWER_INTERVAL_S - 1, DELETED, DELETED)
+    for at_s, text, then in (*asked, (MIN_ANSWER_INTERVAL_S, DELETED, answer), (2 * MIN_ANSWER_INTERVAL_S, "", answer)):
         clock.at_s = at_s
         await say(world, text)
         await handshake.answer(await world.client.get(NODES, NODE))
@@ -64,7 +64,7 @@ async def test_who_is_not_asked_writes_nothing(world, api):
 
 
 async def test_an_agent_answers_as_long_as_it_runs(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.volcano_handshake.ANSWERS_APART_S", 0.3)
+    monkeypatch.setattr("purser.agent.volcano_handshake.MIN_ANSWER_INTERVAL_S", 0.3)
     async with world.agent(probe_interval_s=60) as agent:
         await eventually(agent.ready)
         assert await said(world) is None

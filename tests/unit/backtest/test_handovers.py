@@ -5,8 +5,8 @@ import math
 import pytest
 from tests.unit.simulator.builders import whole
 
-from purser.backtest.handovers import MAX_HANDOVER_S, handed_over
-from purser.backtest.history import HistoryPod, beside_exact, creation
+from purser.backtest.handovers import MAX_HANDOVER_S, with_handovers
+from purser.backtest.history import HistoryPod, comparable_time, creation
 
 
 def pod(name, created_s, bound_s=math.inf, ended_s=math.inf, node="n"):
@@ -14,7 +14,7 @@ def pod(name, created_s, bound_s=math.inf, ended_s=math.inf, node="n"):
 
 
 def ends(*pods, gpus=1):
-    found = handed_over(pods, [1000.0] * len(pods), {"n": 1000.0 * gpus, "m": 1000.0})
+    found = with_handovers(pods, [1000.0] * len(pods), {"n": 1000.0 * gpus, "m": 1000.0})
     return [each.ended_s for each in found]
 
 
@@ -44,13 +44,17 @@ def test_others_say_nothing_of_an_end(other):
 
 def test_of_several_who_left_the_last_one_made_the_room_and_the_others_ended_as_much_later():
     pods = [pod("a", 0, 0, 90), pod("b", 0, 0, 100), pod("c", 50, 104, 500)]
-    found = handed_over(pods, [1000.0, 1000.0, 2000.0], {"n": 2000.0})
+    found = with_handovers(pods, [1000.0, 1000.0, 2000.0], {"n": 2000.0})
     assert [each.ended_s for each in found] == [94, 104, 504]
 
 
 def test_whole_seconds_are_compared_with_exact_times_at_their_middle():
-    assert [beside_exact(10.0, 5.25), beside_exact(10.0, 5.0), beside_exact(10.25, 5.25)] == [10.5, 10.0, 10.25]
-    assert beside_exact(math.inf, 5.25) == math.inf
+    assert [comparable_time(10.0, 5.25), comparable_time(10.0, 5.0), comparable_time(10.25, 5.25)] == [
+        10.5,
+        10.0,
+        10.25,
+    ]
+    assert comparable_time(math.inf, 5.25) == math.inf
     assert [creation(10.0, 10.02), creation(10.0, 11.2), creation(10.0, 15.25), creation(10.0, 8.0)] == [
         10.02,
         11.2,

@@ -8,11 +8,11 @@ from tests.unit.core.decisions.scheduling_world import LoggedScheduler, as_file
 from tests.unit.simulator.builders import as_listed, node, workload
 
 from purser.backtest.dump import HistoryError
-from purser.backtest.history import LeftOut, NothingToReplay, Omissions
+from purser.backtest.history import NothingToReplay, Omission, Omissions
 from purser.backtest.logs import history_of_logs
 from purser.backtest.reconstruction import Reconstruction
 from purser.core.decisions import encode
-from purser.core.decisions.notes import Asked, JudgedNote, PlacedNote
+from purser.core.decisions.notes import DecisionInputs, JudgedNote, PlacedNote
 from purser.core.decisions.records import InventoryTaken, Moment, NodeSeen, SchedulingStart
 from purser.core.fleet import FreeResources
 from purser.core.grant.quota import UNLIMITED
@@ -63,7 +63,7 @@ class Cluster:
     def judge(self, asked, *nodes, created=""):
         """What kube-scheduler asks first: the node to bind to."""
         found = self.world.evaluator.evaluate(asked, list(nodes), UNLIMITED, None)
-        inputs = Asked(asked, UNLIMITED, {}, created)
+        inputs = DecisionInputs(asked, UNLIMITED, {}, created)
         self.world.notes[-1] += self.world.recording.judged(self.world.at, inputs, found, "filter")
         return best(found)
 
@@ -205,7 +205,7 @@ def test_a_pod_that_was_deleted_while_it_waited_is_left_out_and_counted(tmp_path
     cluster = Cluster("n1").at(1010).decide(A, "n1").decide(B, "n1").at(1020).decide(C, "n1")
     found = cluster.at(1100).deleted(C).at(1200).end(A).history(tmp_path)
     assert told(found) == {"ns/a": (10, 10, 200), "ns/b": (10, 10, None)}
-    assert found.left_out == (LeftOut("pods that were deleted while they waited", 1, "ns/c"),)
+    assert found.left_out == (Omission("pods that were deleted while they waited", 1, "ns/c"),)
 
 
 @pytest.mark.parametrize(("tried_s", "is_there"), [(1500, False), (1950, True)])

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from purser.cli import kubectl_plugin, main
-from purser.cli.arguments import as_kubectl_takes_them
+from purser.cli.arguments import as_kubectl_arguments
 
 
 def typed(monkeypatch, capsys, start, *words):
@@ -48,4 +48,4 @@ def test_a_short_option_takes_its_value_after_an_equals_sign(monkeypatch, capsys
     ],
 )
 def test_other_words_stay_as_they_are(words, read):
-    assert as_kubectl_takes_them(words) == read
+    assert as_kubectl_arguments(words) == read

@@ -11,7 +11,7 @@ from tests.unit.kube.servers import api_server
 from purser.cli.output import FAILED
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, text_of
 from purser.core.grant.signing import sign
-from purser.core.model import ContainerGrant, ContainerKind, CutGpu, Device, DeviceShare, Grant, NodeInventory
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory, PartitionedGpu
 from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.resources import NODES, PODS
 
@@ -64,7 +64,7 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
     kubeconfig = tmp_path / "kubeconfig"
     async with api_server(kubeconfig) as (_, client):
         cards = tuple(Device(f"GPU-{number}", number - 1, "T4", 1000, slots=4) for number in (1, 2, 3))
-        cut = (CutGpu("GPU-9", "A100", 40960, index=3),)
+        cut = (PartitionedGpu("GPU-9", "A100", 40960, index=3),)
         defaced, old = await bound_pod(client, "defaced"), await bound_pod(client, "old")
         part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-1", 600, 0),))
         held = (

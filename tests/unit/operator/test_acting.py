@@ -16,7 +16,7 @@ from purser.kube import (
     ServerError,
     TooManyRequestsError,
 )
-from purser.operator.acting import AT_A_TIME, DryWriter, perform
+from purser.operator.acting import MAX_CONCURRENT_WRITES, DryWriter, perform
 from purser.operator.model import (
     Apply,
     Delete,
@@ -64,7 +64,7 @@ async def test_objects_are_applied_one_by_one_and_nodes_side_by_side():
     objects, nodes = Recorder(), Recorder()
     await perform([made("a"), made("b"), made("c")], objects)
     await perform(patches(100), nodes)
-    assert (objects.most, nodes.most) == (1, AT_A_TIME)
+    assert (objects.most, nodes.most) == (1, MAX_CONCURRENT_WRITES)
     assert len(nodes.begun) == 100
 
 

@@ -27,7 +27,7 @@ from purser.operator.gates import gate_patch
 from purser.operator.gates.labels import PAUSES
 from purser.operator.gates.progress import wait_of
 from purser.operator.mig import advance as advance_mig
-from purser.operator.mig.states import MigChange, MigFleet, StepName, change_of, record
+from purser.operator.mig.states import MigChange, MigFleet, StepName, current_change, record
 from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
 from purser.operator.names import (
     DEPLOY,
@@ -144,7 +144,7 @@ def mig_transitions() -> Transitions:
             node_progress=(msgspec.structs.replace(progress, node=node, pods=tuple(here)),),
             workloads={"a": ()},
         )
-        before, after = change_of(node), change_of(patched(node, advance_mig(fleet).patches.get("a")))
+        before, after = current_change(node), current_change(patched(node, advance_mig(fleet).patches.get("a")))
         names = tuple(each.step if each is not None else NONE for each in (before, after))
         if names[0] != names[1]:
             found.add(names)

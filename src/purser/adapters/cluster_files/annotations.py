@@ -62,20 +62,20 @@ def names_in(annotations: Mapping[str, str], node: str = "") -> Iterator[Found]:
     if (grant := _grant(annotations)) is not None:
         yield from ((NameKind.NODE, grant.node), (NameKind.NAMESPACE, grant.namespace), (NameKind.POD, grant.pod))
         yield (NameKind.UID, grant.pod_uid)
-        yield from _in_parts(grant.containers)
+        yield from _names_in_parts(grant.containers)
     if (disputes := read_disputes(annotations.get(DISPUTES_ANNOTATION), node)) is not None:
         those: list[HeldPod | RefusedPod] = [*disputes.held, *disputes.refused]
         for each in those:
             yield from ((NameKind.NAMESPACE, each.namespace), (NameKind.POD, each.pod), (NameKind.UID, each.uid))
             yield from ((NameKind.GPU, uuid) for uuid in each.uuids)
         for held in disputes.held:
-            yield from _in_parts(held.containers)
+            yield from _names_in_parts(held.containers)
     if (report := _report(annotations)) is not None:
         for holding in report.held:
             yield from ((NameKind.UID, holding.uid), (NameKind.CONTAINER, holding.container))
 
 
-def _in_parts(parts: Iterable[ContainerGrant]) -> Iterator[Found]:
+def _names_in_parts(parts: Iterable[ContainerGrant]) -> Iterator[Found]:
     for part in parts:
         yield NameKind.CONTAINER, part.container
         yield from ((NameKind.GPU, share.uuid) for share in part.shares)

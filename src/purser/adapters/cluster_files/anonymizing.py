@@ -67,12 +67,12 @@ def anonymized(objects: ClusterObjects) -> tuple[ClusterObjects, Pseudonyms]:
     """The objects under pseudonyms. Kept: amounts, resources, models, times, labels and taints of Kubernetes, of
     vendors and of schedulers by their keys, and the values that are no names (`selectors`). Ids of GPUs are replaced,
     too. Notes on what could not be read are left out: they have names."""
-    names = _Names(objects)
+    names = _NameCollector(objects)
     given = Pseudonyms(names.found())
-    return _Replacing(names.selectors, given).objects(objects), given
+    return _Anonymizer(names.selectors, given).objects(objects), given
 
 
-class _Names:
+class _NameCollector:
     """All that there are."""
 
     def __init__(self, objects: ClusterObjects) -> None:
@@ -117,7 +117,7 @@ class _Names:
         for kind, workloads in objects.workloads.items():
             for each in workloads:
                 hashed = each.metadata.labels.get(POD_TEMPLATE_HASH, "")
-                yield NameKind.OWNER, _base(kind, each.metadata.name, hashed)
+                yield NameKind.OWNER, _replica_set_base_name(kind, each.metadata.name, hashed)
                 yield from self._meta(each.metadata)
 
     def _meta(self, meta: ObjectMeta) -> Iterator[Found]:
@@ -126,7 +126,7 @@ class _Names:
         yield from self.selectors.labels(meta.labels)
         for owner in meta.owner_references:
             yield NameKind.UID, owner.uid
-            yield NameKind.OWNER, _base(owner.kind, owner.name, meta.labels.get(POD_TEMPLATE_HASH, ""))
+            yield NameKind.OWNER, _replica_set_base_name(owner.kind, owner.name, meta.labels.get(POD_TEMPLATE_HASH, ""))
 
     def _pod(self, pod: ScheduledPod) -> Iterator[Found]:
         meta, spec = pod.metadata, pod.spec
@@ -214,12 +214,12 @@ def _names_something(word: str) -> bool:
     return word.startswith("count/") or ".storageclass.storage.k8s.io/" in word
 
 
-def _base(kind: str, name: str, hashed: str) -> str:
+def _replica_set_base_name(kind: str, name: str, hashed: str) -> str:
     """A ReplicaSet's name without the hash that a Deployment put behind its own."""
     return name.removesuffix(f"-{hashed}") if kind == REPLICA_SETS.kind and hashed else name
 
 
-class _Replacing:
+class _Anonymizer:
     """Puts the pseudonyms in."""
 
     def __init__(self, selectors: SelectorNames, given: Pseudonyms) -> None:
@@ -260,7 +260,7 @@ class _Replacing:
         return replace(owner, kind=kind, name=name, uid=self._given.of(NameKind.UID, owner.uid))
 
     def _owner_name(self, kind: str, name: str, hashed: str) -> str:
-        base = _base(kind, name, hashed)
+        base = _replica_set_base_name(kind, name, hashed)
         given = self._given.of(NameKind.OWNER, base)
         return given if base == name else f"{given}-{self._given.of(NameKind.VALUE, hashed)}"
 
@@ -285,7 +285,7 @@ class _Replacing:
         status = replace(
             pod.status,
             nominated_node_name=self._given.of(NameKind.NODE, pod.status.nominated_node_name),
-            message=_left_out(pod.status.message),
+            message=_redacted(pod.status.message),
             conditions=tuple(map(_condition, pod.status.conditions)),
             init_container_statuses=tuple(map(self._container_status, pod.status.init_container_statuses)),
             container_statuses=tuple(map(self._container_status, pod.status.container_statuses)),
@@ -388,16 +388,16 @@ class _Replacing:
 
 
 def _condition(found: AnyCondition) -> AnyCondition:
-    return replace(found, message=_left_out(found.message))
+    return replace(found, message=_redacted(found.message))
 
 
 def _state(found: ContainerState) -> ContainerState:
     waiting, terminated = found.waiting, found.terminated
     return ContainerState(
-        waiting and replace(waiting, message=_left_out(waiting.message)),
-        terminated and replace(terminated, message=_left_out(terminated.message)),
+        waiting and replace(waiting, message=_redacted(waiting.message)),
+        terminated and replace(terminated, message=_redacted(terminated.message)),
     )
 
 
-def _left_out(message: str) -> str:
+def _redacted(message: str) -> str:
     return LEFT_OUT if message else ""

@@ -13,7 +13,7 @@ from purser.kube.resources import NAMESPACES, NODES, Resource
 from purser.kube.volumes import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from purser.kube.workloads import WORKLOADS
 
-_CLAIMS_WERE_READ = b'{"apiVersion":"v1","kind":"PersistentVolumeClaimList","items":[]}'
+_EMPTY_CLAIM_LIST = b'{"apiVersion":"v1","kind":"PersistentVolumeClaimList","items":[]}'
 """Where there are no claims: a file without any does not say whether somebody asked for them."""
 
 
@@ -38,4 +38,4 @@ def _items(objects: ClusterObjects) -> Iterator[bytes]:
         for each in found:
             yield head + b"," + msgspec.json.encode(each)[1:]
     if objects.claims is not None and not objects.claims:
-        yield _CLAIMS_WERE_READ
+        yield _EMPTY_CLAIM_LIST

@@ -49,9 +49,11 @@ class Pseudonyms:
         for uuid in gpus:
             gpus[uuid] = _device(uuid, gpus[uuid], nodes)
         tokens = {**self._of.get(NameKind.UID, {}), **gpus}
-        odd = sorted((each for each in tokens if not re.fullmatch(_WORD, each)), key=lambda each: -len(each))
+        multiword = sorted((each for each in tokens if not re.fullmatch(_WORD, each)), key=lambda each: -len(each))
         self._tokens = tokens
-        self._pattern = re.compile("|".join([*([_TOKEN.format("|".join(map(re.escape, odd)))] if odd else []), _WORD]))
+        self._pattern = re.compile(
+            "|".join([*([_TOKEN.format("|".join(map(re.escape, multiword)))] if multiword else []), _WORD])
+        )
 
     def of(self, kind: NameKind, name: str) -> str:
         """A name's; of none there is none. Of a name that was not among those at first: one that says nothing."""

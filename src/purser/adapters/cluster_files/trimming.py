@@ -48,8 +48,8 @@ from purser.kube.resource_quotas import ResourceQuota
 from purser.kube.volumes import PersistentVolume, PersistentVolumeClaim
 from purser.kube.workloads import Workload
 
-Named = TypeVar(
-    "Named", Node, ScheduledPod, ResourceQuota, Namespace, PersistentVolume, PersistentVolumeClaim, Workload
+NamedT = TypeVar(
+    "NamedT", Node, ScheduledPod, ResourceQuota, Namespace, PersistentVolume, PersistentVolumeClaim, Workload
 )
 
 POD_ANNOTATIONS = frozenset(
@@ -112,23 +112,23 @@ def trimmed(objects: ClusterObjects) -> ClusterObjects:
         objects,
         nodes=tuple(map(_node, objects.nodes)),
         pods=tuple(map(_pod, objects.pods)),
-        quotas=tuple(_bare(each) for each in objects.quotas),
-        namespaces=tuple(_bare(each, NAMESPACE_ANNOTATIONS) for each in objects.namespaces),
-        claims=None if objects.claims is None else tuple(_bare(each) for each in objects.claims),
-        volumes=tuple(_bare(each) for each in objects.volumes),
-        workloads={kind: tuple(_bare(each) for each in found) for kind, found in objects.workloads.items()},
+        quotas=tuple(_trimmed(each) for each in objects.quotas),
+        namespaces=tuple(_trimmed(each, NAMESPACE_ANNOTATIONS) for each in objects.namespaces),
+        claims=None if objects.claims is None else tuple(_trimmed(each) for each in objects.claims),
+        volumes=tuple(_trimmed(each) for each in objects.volumes),
+        workloads={kind: tuple(_trimmed(each) for each in found) for kind, found in objects.workloads.items()},
     )
 
 
-def _bare(found: Named, annotations: Collection[str] = ()) -> Named:
+def _trimmed(found: NamedT, annotations: Collection[str] = ()) -> NamedT:
     return replace(found, metadata=_metadata(found.metadata, annotations))
 
 
 def _metadata(found: ObjectMeta, annotations: Collection[str]) -> ObjectMeta:
-    return replace(found, resource_version="", annotations=_among(found.annotations, annotations))
+    return replace(found, resource_version="", annotations=_only_named(found.annotations, annotations))
 
 
-def _among(found: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+def _only_named(found: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name in names}
 
 
@@ -137,7 +137,7 @@ def _node(node: Node) -> Node:
     info = NodeSystemInfo(kubelet_version=status.node_info.kubelet_version)
     not_ready = tuple(each for each in status.conditions if each.type == "Ready" and each.status != "True")
     kept = NodeStatus(status.capacity, status.allocatable, info, not_ready)
-    return replace(_bare(node, NODE_ANNOTATIONS), status=kept)
+    return replace(_trimmed(node, NODE_ANNOTATIONS), status=kept)
 
 
 def _pod(pod: ScheduledPod) -> ScheduledPod:
@@ -150,23 +150,23 @@ def _pod(pod: ScheduledPod) -> ScheduledPod:
     status = replace(
         pod.status,
         conditions=tuple(each for each in pod.status.conditions if each.type == "PodScheduled"),
-        init_container_statuses=tuple(filter(_explains, pod.status.init_container_statuses)),
-        container_statuses=tuple(filter(_explains, pod.status.container_statuses)),
+        init_container_statuses=tuple(filter(_is_informative, pod.status.init_container_statuses)),
+        container_statuses=tuple(filter(_is_informative, pod.status.container_statuses)),
     )
-    return replace(_bare(pod, POD_ANNOTATIONS), spec=spec, status=status)
+    return replace(_trimmed(pod, POD_ANNOTATIONS), spec=spec, status=status)
 
 
-def _explains(found: ContainerStatus) -> bool:
+def _is_informative(found: ContainerStatus) -> bool:
     """Whether it is that of a container that does not run: it says why, or that another one's end is not the pod's."""
     return found.state.waiting is not None or found.state.terminated is not None
 
 
 def _container(found: ScheduledContainer) -> ScheduledContainer:
     ports = tuple(port for port in found.ports if port.host_port)
-    return replace(found, env=tuple(_variable(each) for each in found.env if _decides(each)), ports=ports)
+    return replace(found, env=tuple(_variable(each) for each in found.env if _affects_decisions(each)), ports=ports)
 
 
-def _decides(variable: ContainerEnvVar) -> bool:
+def _affects_decisions(variable: ContainerEnvVar) -> bool:
     return variable.name in _VALUES or any(names.has(variable.name) for names in _VARIABLES)
 
 

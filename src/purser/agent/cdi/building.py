@@ -18,7 +18,7 @@ from purser.agent.devicefiles import CONTROL_DEVICES, DeviceFile
 
 _READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
-_WORLD = 0o006
+_WORLD_READ_WRITE = 0o006
 
 
 class CdiHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ def gpu_specification(
     """The specification of the class ``gpu``; None: no device has its device files on the host. ``devices``: by their
     names of CDI. ``files``: None where there are none to find."""
     own = (CdiDevice(name, _gpu(host, nodes)) for name, nodes in devices.items())
-    return specification_of("gpu", own, _common(host, files))
+    return specification_of("gpu", own, _common_edits(host, files))
 
 
 def node_specification(
@@ -63,7 +63,7 @@ def node_specification(
     return specification_of(of, some)
 
 
-def _common(host: CdiHost, files: DriverFiles | None) -> CdiEdits:
+def _common_edits(host: CdiHost, files: DriverFiles | None) -> CdiEdits:
     nodes = _with_nodes(host, sorted(CONTROL_DEVICES))
     if files is None:
         return nodes
@@ -79,13 +79,13 @@ def _gpu(host: CdiHost, nodes: GpuNodes) -> CdiEdits:
     if nodes.names[0] not in host.nodes:
         return CdiEdits()
     edits = _with_nodes(host, nodes.names)
-    hooks = (_hook(host.hook, "create-symlinks", *_as_options(nodes.links)),) if nodes.links and host.hook else ()
+    hooks = (_hook(host.hook, "create-symlinks", *_link_options(nodes.links)),) if nodes.links and host.hook else ()
     return msgspec.structs.replace(edits, hooks=hooks)
 
 
 def _with_nodes(host: CdiHost, names: Iterable[str]) -> CdiEdits:
     found = [(name, host.nodes[name]) for name in sorted(names) if name in host.nodes and host.nodes[name].is_character]
-    groups = {node.gid for _, node in found if node.gid and node.mode & _WORLD != _WORLD}
+    groups = {node.gid for _, node in found if node.gid and node.mode & _WORLD_READ_WRITE != _WORLD_READ_WRITE}
     return CdiEdits(
         device_nodes=tuple(_node(host, name, node) for name, node in found), additional_gids=tuple(sorted(groups))
     )
@@ -118,14 +118,14 @@ def _hooks(program: str, files: DriverFiles) -> Iterator[CdiHook]:
     if not program:
         return
     if files.links:
-        yield _hook(program, "create-symlinks", *_as_options(files.links))
+        yield _hook(program, "create-symlinks", *_link_options(files.links))
     yield _hook(program, "enable-cuda-compat", f"--host-driver-version={files.version}")
     if files.folders:
         yield _hook(program, "update-ldcache", *(word for each in files.folders for word in ("--folder", each)))
     yield _hook(program, "disable-device-node-modification")
 
 
-def _as_options(links: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _link_options(links: Iterable[tuple[str, str]]) -> Iterator[str]:
     for target, path in links:
         yield from ("--link", f"{target}::{path}")
 

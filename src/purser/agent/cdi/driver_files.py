@@ -17,7 +17,7 @@ _FOLDERS = (
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
     "/usr/lib/aarch64-linux-gnu/nvidia/current",
 )
-_VERSIONED_OTHERWISE = (
+_OTHER_VERSIONED_LIBRARIES = (
     "libnvidia-nvvm70.so.*",
     "libnvidia-egl-gbm.so.*.*",
     "libnvidia-egl-wayland.so.*.*",
@@ -101,7 +101,9 @@ def find_driver_files(root: HostTree, version: str) -> DriverFiles:
         others=(
             *_first_matches(root, _PROGRAM_FOLDERS, _PROGRAMS, programs=True),
             *_firmware(root, version),
-            *_there(root, (f"{folder}/{each}" for each in _CONFIGURATIONS for folder in _CONFIGURATION_FOLDERS)),
+            *_existing_files(
+                root, (f"{folder}/{each}" for each in _CONFIGURATIONS for folder in _CONFIGURATION_FOLDERS)
+            ),
         ),
         sockets=tuple(_first_matches(root, _SOCKET_FOLDERS, _SOCKETS)),
         moved=tuple(_vulkan(root)),
@@ -112,7 +114,7 @@ def _libraries(root: HostTree, version: str) -> tuple[str, ...]:
     folders = {at: None for at in map(root.resolved, _FOLDERS) if at is not None}
     with_driver = [each for each in folders if root.matching(f"{each}/lib*.so.{version}")]
     patterns = [f"{folder}{each}/*.so.{version}" for folder in with_driver for each in ("", "/vdpau")]
-    patterns += [f"{folder}/{each}" for folder in with_driver for each in _VERSIONED_OTHERWISE]
+    patterns += [f"{folder}/{each}" for folder in with_driver for each in _OTHER_VERSIONED_LIBRARIES]
     found = (root.resolved(path) for pattern in patterns for path in root.matching(pattern))
     return tuple(dict.fromkeys(path for path in found if path is not None))
 
@@ -157,7 +159,7 @@ def _firmware(root: HostTree, version: str) -> list[str]:
 def _vulkan(root: HostTree) -> Iterator[tuple[str, str]]:
     """What drivers of some clouds keep right below their root."""
     for each in _VULKAN:
-        path = next(iter(_there(root, (f"{folder}/{each}" for folder in (*_CONFIGURATION_FOLDERS, "")))), None)
+        path = next(iter(_existing_files(root, (f"{folder}/{each}" for folder in (*_CONFIGURATION_FOLDERS, "")))), None)
         if path is not None:
             yield path, str(PurePosixPath("/etc") / each)
 
@@ -173,5 +175,5 @@ def _first_matches(
             yield path
 
 
-def _there(root: HostTree, paths: Iterable[str]) -> list[str]:
+def _existing_files(root: HostTree, paths: Iterable[str]) -> list[str]:
     return [each for each in paths if root.is_file(each)]

@@ -28,7 +28,7 @@ _NODES_OF = {
 }
 """By class, how the names of its device files start."""
 _GDS_FILES = ("/run/udev", "/etc/cufile.json")
-_DRAWS = "gfx"
+_GRAPHICS_ATTRIBUTE = "gfx"
 """In profiles of MIG devices that do."""
 
 
@@ -85,14 +85,14 @@ class CdiFinder:
         own = own_device_files(gpus, read_mig_minors(on_host(self._settings, MIG_MINORS)))
         names = device_indexes(gpus) if self._held.device_ids == "index" else {}
         for gpu in gpus:
-            drawing = self._drawing(gpu, files)
-            if gpu.uuid in own and not gpu.is_cut:
+            drawing = self._dri_nodes(gpu, files)
+            if gpu.uuid in own and not gpu.is_partitioned:
                 yield names.get(gpu.uuid, gpu.uuid), GpuNodes((*own[gpu.uuid], *drawing.names), drawing.links)
             for mig in gpu.migs if gpu.uuid in own else ():
-                also = drawing if _DRAWS in mig.profile else GpuNodes(())
+                also = drawing if _GRAPHICS_ATTRIBUTE in mig.profile else GpuNodes(())
                 yield names.get(mig.uuid, mig.uuid), GpuNodes((*own[mig.uuid], *also.names), also.links)
 
-    def _drawing(self, gpu: Gpu, files: Mapping[str, DeviceFile]) -> GpuNodes:
+    def _dri_nodes(self, gpu: Gpu, files: Mapping[str, DeviceFile]) -> GpuNodes:
         """A GPU's files in /dev/dri, and the links to them by its address."""
         folder = self._settings.sysfs_root / "bus/pci/devices" / gpu.pci_bus_id / "drm"
         names = tuple(f"dri/{each.name}" for each in _entries(folder) if f"dri/{each.name}" in files)

@@ -6,7 +6,7 @@ import msgspec
 
 from purser.agent.cdi.names import cdi_kind
 
-_EXCEPT_NVIDIA_RUNTIME = "NVIDIA_VISIBLE_DEVICES=void"
+_VOID_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES=void"
 """NVIDIA's runtime adds nothing of its own to a container with this variable."""
 
 
@@ -77,7 +77,7 @@ def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _
 
     A device that gives a container nothing is left out. None: no device is left, which no specification can say.
     """
-    alone = msgspec.structs.replace(common, env=(*common.env, _EXCEPT_NVIDIA_RUNTIME))
+    alone = msgspec.structs.replace(common, env=(*common.env, _VOID_VISIBLE_DEVICES))
     return plain_specification(cdi_kind(of), devices, alone)
 
 

@@ -30,14 +30,14 @@ async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver])
     """
     return (
         *_check_host_root(settings),
-        *_as_far_as_may_be("device plugin's file", check_config(settings)),
+        *_with_permission_failures("device plugin's file", check_config(settings)),
         *await check_driver(settings, find_driver),
-        *_as_far_as_may_be("container toolkit", check_runtime(settings)),
+        *_with_permission_failures("container toolkit", check_runtime(settings)),
         *await check_kubelet(settings),
-        *_as_far_as_may_be("HAMi-core", check_hami_core(settings)),
-        *_as_far_as_may_be("MPS", check_mps(settings)),
-        *_as_far_as_may_be("processes", check_processes(settings)),
-        *_as_far_as_may_be("SR-IOV pools", check_sriov(settings)),
+        *_with_permission_failures("HAMi-core", check_hami_core(settings)),
+        *_with_permission_failures("MPS", check_mps(settings)),
+        *_with_permission_failures("processes", check_processes(settings)),
+        *_with_permission_failures("SR-IOV pools", check_sriov(settings)),
     )
 
 
@@ -48,7 +48,7 @@ def _check_host_root(settings: AgentSettings) -> Iterator[CheckResult]:
         yield CheckResult("host's root", CheckState.FAILED, f"folder {settings.host_root} does not exist", advice)
 
 
-def _as_far_as_may_be(what: str, results: Iterator[CheckResult]) -> Iterator[CheckResult]:
+def _with_permission_failures(what: str, results: Iterator[CheckResult]) -> Iterator[CheckResult]:
     """Whoever is not root may not look everywhere."""
     try:
         yield from results

@@ -12,10 +12,10 @@ from purser.agent.sharing import SharingConfig, config_of
 from purser.agent.sharing.configuration import config_names, config_text
 from purser.core.sharing import PluginSettings, SharingError, chosen_config
 
-_WHAT = "device plugin's file"
-_CORRECT = "Correct the file. Until then, the agent uses the last valid file, or its options if there was none."
+_CHECKED_FILE = "device plugin's file"
+_CORRECT_FILE = "Correct the file. Until then, the agent uses the last valid file, or its options if there was none."
 _CORRECT_ENTRY = "Correct the entry. The rest of the file is in effect."
-_IF_NOT_MEANT = "Correct the file unless this is intended."
+_CORRECT_UNLESS_INTENDED = "Correct the file unless this is intended."
 
 
 def check_config(settings: AgentSettings) -> Iterator[CheckResult]:
@@ -24,9 +24,9 @@ def check_config(settings: AgentSettings) -> Iterator[CheckResult]:
     sharing = settings.sharing
     if sharing.folder is not None:
         results = list(_check_folder(settings, sharing.folder))
-        yield from results or [_valid(sharing.folder)]
+        yield from results or [_valid_result(sharing.folder)]
     elif sharing.file is not None:
-        yield from list(_check_file(settings, sharing.file, str(sharing.file))) or [_valid(sharing.file)]
+        yield from list(_check_file(settings, sharing.file, str(sharing.file))) or [_valid_result(sharing.file)]
 
 
 def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[CheckResult]:
@@ -42,9 +42,9 @@ def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[Ch
         basis = InventoryBasis(config, DriverInfo(), tuple(gpus))
         make_inventory(settings, basis, {}, Holders(), "", None, problems)
     except SharingError as error:
-        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {error}", _CORRECT)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {error}", _CORRECT_FILE)
     for problem in problems:
-        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
 
 
 def held_settings(settings: AgentSettings) -> PluginSettings:
@@ -58,8 +58,8 @@ def held_settings(settings: AgentSettings) -> PluginSettings:
     return config_of(settings.sharing).settings
 
 
-def _valid(path: Path) -> CheckResult:
-    return CheckResult(_WHAT, CheckState.OK, f"{path} is valid")
+def _valid_result(path: Path) -> CheckResult:
+    return CheckResult(_CHECKED_FILE, CheckState.OK, f"{path} is valid")
 
 
 def _check_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult]:
@@ -69,7 +69,7 @@ def _check_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult
         if sharing.default:
             chosen_config("", names, default=sharing.default)
     except SharingError as error:
-        yield CheckResult(_WHAT, CheckState.WARNING, f"{folder}: {error}", _CORRECT)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{folder}: {error}", _CORRECT_FILE)
         return
     for name in sorted(name for name in names if not name.startswith("..")):  # a ConfigMap's volume has such links
         yield from _check_file(settings, folder / name, f"{folder}: {name}")
@@ -79,12 +79,12 @@ def _check_file(settings: AgentSettings, file: Path, called: str) -> Iterator[Ch
     try:
         config = _read(settings, file)
     except SharingError as error:
-        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {error}", _CORRECT)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {error}", _CORRECT_FILE)
         return
     for problem in config.problems:
-        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
     for note in config.notes:
-        yield CheckResult(_WHAT, CheckState.WARNING, f"{called}: {note}", _IF_NOT_MEANT)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {note}", _CORRECT_UNLESS_INTENDED)
 
 
 def _read(settings: AgentSettings, file: Path) -> SharingConfig:

@@ -22,9 +22,11 @@ _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
 _MAX_MODULE_FILE_BYTES = 4096
 _INSTALL = "Install NVIDIA's driver on the node, or let the operator install it (spec.driver in the ClusterPolicy)."
-_NAME = "Set the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
-_LOAD = "Load the module (modprobe nvidia). If that fails, check dmesg."
-_CUT = "Create MIG devices (with the node's label nvidia.com/mig.config, or nvidia-smi mig), or disable MIG."
+_SET_DRIVER_ROOT = "Set the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
+_LOAD_MODULE = "Load the module (modprobe nvidia). If that fails, check dmesg."
+_CREATE_MIG_DEVICES = (
+    "Create MIG devices (with the node's label nvidia.com/mig.config, or nvidia-smi mig), or disable MIG."
+)
 _NO_XIDS = (
     "The GPU's health is known only from probes. Update the driver if it is older than R450; on Jetson and WSL "
     "this is expected."
@@ -91,7 +93,7 @@ def _check_module(settings: AgentSettings, version: str | None) -> CheckResult:
     if _is_wsl(settings):
         return CheckResult("kernel module", CheckState.OK, "not needed: WSL uses the Windows driver")
     if _on_pci(settings):
-        return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD)
+        return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD_MODULE)
     return CheckResult(
         "kernel module",
         CheckState.FAILED,
@@ -117,7 +119,9 @@ def _on_pci(settings: AgentSettings) -> bool:
 
 def _check_library(info: DriverInfo, module: str | None) -> CheckResult:
     if info.absent is not None:
-        return CheckResult("driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _NAME)
+        return CheckResult(
+            "driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _SET_DRIVER_ROOT
+        )
     message = f"NVML, driver version {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
     if module and info.version and module != info.version:
         return CheckResult(
@@ -142,15 +146,19 @@ def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]
                 "Check dmesg for the GPU's Xid errors, and reset the GPU.",
             )
         elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
-            message = f"{who}: MIG is {_on(gpu.mig.enabled)}, but will be {_on(gpu.mig.pending)} after the next reset"
+            message = (
+                f"{who}: MIG is {_switch(gpu.mig.enabled)}, but will be {_switch(gpu.mig.pending)} after the next reset"
+            )
             yield CheckResult(
                 what, CheckState.WARNING, message, "Reset the GPU while nothing uses it (nvidia-smi --gpu-reset)."
             )
         elif not gpu.watches_xids:
             message = f"{who}: the driver does not report Xid errors for this GPU"
             yield CheckResult(what, CheckState.WARNING, message, _NO_XIDS)
-        elif gpu.is_cut and not gpu.migs and not on_demand:
-            yield CheckResult(what, CheckState.WARNING, f"{who}: MIG is on, but there are no MIG devices", _CUT)
+        elif gpu.is_partitioned and not gpu.migs and not on_demand:
+            yield CheckResult(
+                what, CheckState.WARNING, f"{who}: MIG is on, but there are no MIG devices", _CREATE_MIG_DEVICES
+            )
         else:
             yield CheckResult(what, CheckState.OK, f"{who}, {_memory(gpu)}, MIG {_mig(gpu)}")
 
@@ -160,10 +168,10 @@ def _memory(gpu: Gpu) -> str:
 
 
 def _mig(gpu: Gpu) -> str:
-    return "not supported" if gpu.mig is None else _on(gpu.mig.enabled)
+    return "not supported" if gpu.mig is None else _switch(gpu.mig.enabled)
 
 
-def _on(enabled: bool) -> str:
+def _switch(enabled: bool) -> str:
     return "on" if enabled else "off"
 
 

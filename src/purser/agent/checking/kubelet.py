@@ -39,7 +39,7 @@ async def check_kubelet(settings: AgentSettings) -> tuple[CheckResult, ...]:
 
 
 def _permissions(settings: AgentSettings) -> CheckResult:
-    folders = (_existing(settings.device_plugin_dir), _existing(settings.state_dir))
+    folders = (_nearest_existing(settings.device_plugin_dir), _nearest_existing(settings.state_dir))
     locked = [path for path in folders if not _writable(path)]
     if locked:
         paths = ", ".join(map(str, locked))
@@ -53,7 +53,7 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK | os.X_OK)
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     """The folder, or the nearest one above it that is there, as far as may be looked."""
     return next((each for each in (path, *path.parents) if os.access(each, os.F_OK)), path)
 
@@ -62,7 +62,7 @@ def _registration(settings: AgentSettings) -> CheckResult:
     problem = _refused(settings.kubelet_socket)
     if problem:
         message = f"{settings.kubelet_socket}: {problem}"
-        return CheckResult("kubelet", CheckState.FAILED, message, _unless_denied(problem, _START_KUBELET))
+        return CheckResult("kubelet", CheckState.FAILED, message, _advice_unless_denied(problem, _START_KUBELET))
     return CheckResult("kubelet", CheckState.OK, f"accepts device plugins at {settings.kubelet_socket}")
 
 
@@ -71,7 +71,9 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
     path = settings.pod_resources_socket
     problem = _refused(path)
     if problem:
-        return CheckResult(what, CheckState.FAILED, f"{path}: {problem}", _unless_denied(problem, _START_KUBELET))
+        return CheckResult(
+            what, CheckState.FAILED, f"{path}: {problem}", _advice_unless_denied(problem, _START_KUBELET)
+        )
     try:
         async with asyncio.timeout(_ANSWER_S), KubeletBooks(path) as kubelet:
             pods = await kubelet.list()
@@ -92,7 +94,7 @@ def _configuration(settings: AgentSettings) -> CheckResult:
             "Set the paths to kubelet's files with --kubelet-dir and --kubelet-config. Without these files, pods "
             "are not aligned to NUMA nodes."
         )
-        return CheckResult("kubelet's files", CheckState.WARNING, message, _unless_denied(message, advice))
+        return CheckResult("kubelet's files", CheckState.WARNING, message, _advice_unless_denied(message, advice))
     if found.config is None or not aligns(found.config):
         return CheckResult(
             "kubelet's files", CheckState.OK, f"{sources.config}: kubelet does not align pods to NUMA nodes"
@@ -132,7 +134,9 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
         pods = read_checkpoint(settings.checkpoint, settings.node_name).pods
     except AgentCheckpointError as error:
         advice = "Nothing to do. The agent rebuilds the checkpoint from kubelet and the API server."
-        return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), _unless_denied(str(error), advice))
+        return CheckResult(
+            "agent's checkpoint", CheckState.WARNING, str(error), _advice_unless_denied(str(error), advice)
+        )
     if not settings.checkpoint.exists():
         return CheckResult(
             "agent's checkpoint",
@@ -142,7 +146,7 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
     return CheckResult("agent's checkpoint", CheckState.OK, f"{len(pods)} pods hold GPUs")
 
 
-def _unless_denied(problem: str, advice: str) -> str:
+def _advice_unless_denied(problem: str, advice: str) -> str:
     """The advice, but where permissions are what is wrong."""
     return _AS_ROOT if _DENIED in problem else advice
 

@@ -12,11 +12,11 @@ from purser.agent.nvml.driver import Driver, Gpu, MigCallError
 from purser.agent.settings import AgentSettings
 from purser.core.sharing import MigStrategy
 
-_NO_FILES = (
+_NO_CAPABILITY_FILES = (
     "Load NVIDIA's kernel module (R450 or later): containers get MIG devices through their device files in "
     "/dev/nvidia-caps."
 )
-_NOT_KNOWN = "The agent serves the GPU as with MIG strategy mixed: create its GPU instances yourself."
+_UNKNOWN_MODEL = "The agent serves the GPU as with MIG strategy mixed: create its GPU instances yourself."
 
 
 def wants_on_demand(settings: AgentSettings) -> bool:
@@ -28,7 +28,7 @@ def problems_of_instances(driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]
     """Why the GPU instances of GPUs in MIG mode cannot be read, by uuid. Blocks."""
     found = {}
     for gpu in gpus:
-        if gpu.uuid and gpu.is_cut and gpu.fault is None:
+        if gpu.uuid and gpu.is_partitioned and gpu.fault is None:
             try:
                 driver.mig_contents(gpu.uuid)
             except MigCallError as error:
@@ -38,12 +38,12 @@ def problems_of_instances(driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]
 
 def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapping[str, str]) -> Iterator[CheckResult]:
     """What keeps GPUs from being cut on demand."""
-    cut = [gpu for gpu in gpus if gpu.is_cut and gpu.fault is None]
+    cut = [gpu for gpu in gpus if gpu.is_partitioned and gpu.fault is None]
     for gpu in cut:
         what, kind = f"GPU {gpu.index} on demand", on_demand_kind(gpu, MigStrategy.ON_DEMAND)
         if kind is None:
             message = f"{gpu.name}: Purser does not know this model's MIG profiles"
-            yield CheckResult(what, CheckState.WARNING, message, _NOT_KNOWN)
+            yield CheckResult(what, CheckState.WARNING, message, _UNKNOWN_MODEL)
         elif problem := problems.get(gpu.uuid or ""):
             yield CheckResult(
                 what, CheckState.FAILED, problem, "Run both the check and the agent privileged and as root."
@@ -51,4 +51,4 @@ def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapp
         else:
             yield CheckResult(what, CheckState.OK, f"{gpu.name} is partitioned as {kind.name}")
     if cut and not read_mig_minors(on_host(settings, MIG_MINORS)):
-        yield CheckResult("MIG capabilities", CheckState.FAILED, f"{MIG_MINORS} does not exist", _NO_FILES)
+        yield CheckResult("MIG capabilities", CheckState.FAILED, f"{MIG_MINORS} does not exist", _NO_CAPABILITY_FILES)

@@ -8,7 +8,7 @@ from purser.agent.files import read_start
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 
-_OWN = Path("/proc/self/status")
+_OWN_STATUS = Path("/proc/self/status")
 _PIDS = "NSpid:"
 _MAX_STATUS_BYTES = 65536
 _ADVICE = (
@@ -23,7 +23,7 @@ def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
     it is in the host's. Unlike the namespaces' own links this needs no right to trace the host's first process.
     """
     try:
-        text = read_start(on_host(settings, _OWN), _MAX_STATUS_BYTES).decode(errors="replace")
+        text = read_start(on_host(settings, _OWN_STATUS), _MAX_STATUS_BYTES).decode(errors="replace")
     except OSError as error:
         message = f"{error.filename}: {error.strerror or error}"
         yield CheckResult(

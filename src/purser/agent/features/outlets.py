@@ -106,24 +106,24 @@ class FeatureFile:
         return {key: value for key, _, value in (line.partition("=") for line in lines)}
 
 
-class Written:
+class LastWrite:
     """What was written last, and upon which version of an object: its watch may be behind."""
 
     def __init__(self) -> None:
-        self._upon: str | None = None
+        self._resource_version: str | None = None
         self._labels: Labels = {}
 
-    def note(self, labels: Labels, upon: str) -> None:
+    def note(self, labels: Labels, resource_version: str) -> None:
         """These were written upon this version; empty: there was no object."""
-        self._upon, self._labels = upon, labels
+        self._resource_version, self._labels = resource_version, labels
 
-    def is_awaited(self, labels: Labels, upon: str) -> bool:
+    def is_awaited(self, labels: Labels, resource_version: str) -> bool:
         """Whether these are written already, as the object will show."""
-        return upon == self._upon and not changes(labels, self._labels)
+        return resource_version == self._resource_version and not changes(labels, self._labels)
 
     def forget(self) -> None:
         """The object went."""
-        self._upon = None
+        self._resource_version = None
 
 
 class NodeFeatureObject:
@@ -136,7 +136,7 @@ class NodeFeatureObject:
         self._pod = pod
         self._name = f"{NODE_FEATURE_PREFIX}{node}"
         self._owner: Raw | None = None
-        self._written = Written()
+        self._written = LastWrite()
         self._objects = Informer(client, NODE_FEATURES, namespace, field_selector=f"metadata.name={self._name}")
 
     async def put(self, labels: Labels) -> bool:
@@ -144,15 +144,15 @@ class NodeFeatureObject:
         await self._objects.synced()
         owner = await self._find_owner()
         there = self._objects.store.get(f"{self._namespace}/{self._name}")
-        upon = "" if there is None else there.metadata.resource_version
-        if self._written.is_awaited(labels, upon):
+        resource_version = "" if there is None else there.metadata.resource_version
+        if self._written.is_awaited(labels, resource_version):
             return False
         metadata: Raw = {} if owner is None else {"ownerReferences": [owner]}
         if there is None:
             metadata |= {"name": self._name, "labels": {NFD_NODE_LABEL: self._node}}
             body = {"metadata": metadata, "spec": {"features": {}, "labels": labels}}
             await self._client.create(NODE_FEATURES, body, self._namespace)
-            self._written.note(labels, upon)
+            self._written.note(labels, resource_version)
             return True
         found = changes(labels, there.spec.labels)
         is_owned = owner is None or [each.uid for each in there.metadata.owner_references] == [owner["uid"]]
@@ -160,7 +160,7 @@ class NodeFeatureObject:
             return False
         patch = {"metadata": {**metadata, "labels": {NFD_NODE_LABEL: self._node}}, "spec": {"labels": found}}
         await self._client.patch_merge(NODE_FEATURES, self._name, patch, self._namespace)
-        self._written.note(labels, upon)
+        self._written.note(labels, resource_version)
         return True
 
     async def watch(self, changed: Callable[[], None]) -> None:
@@ -199,7 +199,7 @@ class NodeLabels:
         self._client = client
         self._node = node
         self._nodes = nodes
-        self._written = Written()
+        self._written = LastWrite()
 
     async def put(self, labels: Labels) -> bool:
         """Change what differs, and remove labels that are no longer published."""

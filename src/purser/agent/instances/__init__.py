@@ -11,9 +11,9 @@ Not here: which instance a pod gets and its placement, which the scheduler decid
 layouts of the operator (`purser.agent.mig`).
 """
 
-from purser.agent.instances.cutting import GpuCut
-from purser.agent.instances.giving import InstanceGiver
-from purser.agent.instances.keeping import InstanceError, InstanceKeeper
+from purser.agent.instances.cutting import GpuPartitioning
+from purser.agent.instances.giving import InstanceAllocator
+from purser.agent.instances.keeping import InstanceError, InstanceManager
 from purser.agent.instances.users import NodeInstanceUsers
 
-__all__ = ["GpuCut", "InstanceError", "InstanceGiver", "InstanceKeeper", "NodeInstanceUsers"]
+__all__ = ["GpuPartitioning", "InstanceAllocator", "InstanceError", "InstanceManager", "NodeInstanceUsers"]

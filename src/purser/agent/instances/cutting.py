@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.instances.planning import BlockedError, Placed, left_over, placed, plan
+from purser.agent.instances.planning import BlockedError, ExistingInstance, leftover_instances, placed, plan
 from purser.agent.instances.records import exclusive, read_record, record_path, write_record
 from purser.agent.nvml.driver import Driver, MigCallError, MigContents, MigTrouble
 from purser.core.device.gpus import NodeMigDevice
@@ -15,7 +15,7 @@ from purser.core.mig import MigKind, MigPlacement
 log = structlog.get_logger("purser.agent")
 
 
-class GpuCut(msgspec.Struct, frozen=True):
+class GpuPartitioning(msgspec.Struct, frozen=True):
     """How one GPU is cut now."""
 
     devices: Mapping[MigPlacement, str] = {}
@@ -28,7 +28,7 @@ class GpuCut(msgspec.Struct, frozen=True):
     """Of the agent's own those that no grant names and that cannot be removed yet: something runs on them."""
 
 
-class GpuCutter:
+class GpuPartitioner:
     """One GPU. ``granted`` is always what pods that were given their devices were granted: where the file is lost, that
     is the agent's own. Before the book has learned from kubelet (``has_learned``) that is not all of it, and no file
     is made that says there is nothing."""
@@ -40,13 +40,13 @@ class GpuCutter:
         self._kind = kind
         self._path = record_path(state_dir, uuid)
 
-    def look(self, granted: Collection[MigPlacement]) -> GpuCut:
+    def look(self, granted: Collection[MigPlacement]) -> GpuPartitioning:
         """See what is there, and forget what is not. Raises `MigCallError`, OSError."""
         with exclusive(self._path):
             there, owned, contents = self._read(granted)
             return self._cut(there, owned, contents)
 
-    def ensure(self, wanted: Collection[MigPlacement], granted: Collection[MigPlacement]) -> GpuCut:
+    def ensure(self, wanted: Collection[MigPlacement], granted: Collection[MigPlacement]) -> GpuPartitioning:
         """Have the wanted instances there. Where containers were given them before, they are granted as well, and have
         to be the same MIG devices. Raises `BlockedError`, `MigCallError`, OSError, `MigGeometryError`."""
         with exclusive(self._path):
@@ -69,12 +69,12 @@ class GpuCutter:
                     )
             return cut
 
-    def sweep(self, granted: Collection[MigPlacement], left: Collection[MigPlacement]) -> GpuCut:
+    def sweep(self, granted: Collection[MigPlacement], left: Collection[MigPlacement]) -> GpuPartitioning:
         """Remove these of the agent's own, which are not granted any more. Raises `MigCallError`, OSError."""
         with exclusive(self._path):
             there, owned, _ = self._read(granted)
             busy = set()
-            for each in left_over(there, owned, granted):
+            for each in leftover_instances(there, owned, granted):
                 if each.placement not in left:
                     continue
                 try:
@@ -88,7 +88,7 @@ class GpuCutter:
 
     def _read(
         self, granted: Collection[MigPlacement]
-    ) -> tuple[tuple[Placed, ...], dict[MigPlacement, str], MigContents]:
+    ) -> tuple[tuple[ExistingInstance, ...], dict[MigPlacement, str], MigContents]:
         """What is on the GPU, what of it is the agent's own, and all that the driver says.
 
         Of what the file says the rest was never made, or is gone; what is granted stays there, to be made again.
@@ -123,17 +123,19 @@ class GpuCutter:
             raise
         log.info("Created a GPU instance", gpu=self._uuid, profile=placement.profile, start=placement.start)
 
-    def _destroy(self, each: Placed, owned: dict[MigPlacement, str]) -> None:
+    def _destroy(self, each: ExistingInstance, owned: dict[MigPlacement, str]) -> None:
         self._driver.destroy_instance(self._uuid, each.id)
         if owned.pop(each.placement, None) is not None:
             write_record(self._path, self._uuid, owned)
         where = each.placement
         log.info("Removed a GPU instance", gpu=self._uuid, profile=where.profile, start=where.start)
 
-    def _cut(self, there: Collection[Placed], owned: Mapping[MigPlacement, str], contents: MigContents) -> GpuCut:
+    def _cut(
+        self, there: Collection[ExistingInstance], owned: Mapping[MigPlacement, str], contents: MigContents
+    ) -> GpuPartitioning:
         uuids = {mig.gpu_instance: mig.uuid for mig in contents.devices}
         own = {each.placement: each for each in there if each.is_known and each.placement in owned}
-        return GpuCut(
+        return GpuPartitioning(
             devices={where: uuids.get(each.id, "") if each.computes == 1 else "" for where, each in own.items()},
             foreign=tuple(sorted(each.placement for each in there if not each.is_known or each.placement not in owned)),
             migs=contents.devices,

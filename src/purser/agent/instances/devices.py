@@ -16,7 +16,7 @@ InstanceDevices: TypeAlias = Mapping[tuple[str, MigPlacement], str]
 
 def on_demand_kind(gpu: Gpu, strategy: MigStrategy) -> MigKind | None:
     """How a GPU is cut on demand; None: it is not, or Purser does not know GPUs of its kind."""
-    if strategy is not MigStrategy.ON_DEMAND or not gpu.is_cut:
+    if strategy is not MigStrategy.ON_DEMAND or not gpu.is_partitioned:
         return None
     return kind_of_device(gpu.pci_device)
 

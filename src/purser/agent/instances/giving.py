@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import structlog
 
 from purser.agent.instances.devices import granted_devices, mig_device, part_with_devices
-from purser.agent.instances.keeping import InstanceError, InstanceKeeper
+from purser.agent.instances.keeping import InstanceError, InstanceManager
 from purser.agent.instances.users import placements_of
 from purser.agent.threads import in_thread
 from purser.core.model import ContainerGrant, Device, Grant
@@ -17,12 +17,12 @@ LISTED_TIMEOUT_S = 5.0
 """How long a container waits until the CDI specification has its devices; the runtime tries again, too."""
 
 
-class InstanceGiver:
+class InstanceAllocator:
     """Of one node."""
 
     def __init__(
         self,
-        keeper: InstanceKeeper,
+        keeper: InstanceManager,
         make_files: Callable[[Collection[str]], None],
         listed: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
@@ -36,15 +36,15 @@ class InstanceGiver:
         """Have the instances of a container of a pod there. ``again``: it has been given them before, and they were
         there then. Raises `InstanceError`."""
         wanted = placements_of((part,))
-        if again and (self._are_there(part) or not all(map(self._keeper.follows, wanted))):
+        if again and (self._all_exist(part) or not all(map(self._keeper.follows, wanted))):
             return  # of GPUs that are not cut on demand any more nothing is known here
         if not wanted:
             return
         for uuid, placements in wanted.items():
             await self._keeper.ensure(uuid, placements, None if again else (grant.pod_uid, part.container))
-        if not self._are_there(part):
+        if not self._all_exist(part):
             raise InstanceError("the GPU instances were created, but the driver does not list their MIG devices")
-        devices = self.of_part(part).uuids
+        devices = self.part_with_instances(part).uuids
         try:
             await in_thread(lambda: self._make_files(devices), "purser-mig-files")
         except OSError as error:
@@ -61,7 +61,7 @@ class InstanceGiver:
         """A pod has ended."""
         self._keeper.grants_changed()
 
-    def of_part(self, part: ContainerGrant) -> ContainerGrant:
+    def part_with_instances(self, part: ContainerGrant) -> ContainerGrant:
         """What a container was granted, with the MIG devices that are there in the place of their GPUs."""
         return part_with_devices(part, self._keeper.devices)
 
@@ -76,6 +76,6 @@ class InstanceGiver:
         }
         return {**devices, **made}
 
-    def _are_there(self, part: ContainerGrant) -> bool:
+    def _all_exist(self, part: ContainerGrant) -> bool:
         there = self._keeper.devices
         return all(share.mig is None or (share.uuid, share.mig) in there for share in part.shares)

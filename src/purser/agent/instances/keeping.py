@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 import structlog
 
-from purser.agent.instances.cutting import GpuCut, GpuCutter
+from purser.agent.instances.cutting import GpuPartitioner, GpuPartitioning
 from purser.agent.instances.devices import on_demand_kind
 from purser.agent.instances.planning import BlockedError
 from purser.agent.inventory import HeldInstances
@@ -45,7 +45,7 @@ NO_ANSWER = "NVML did not report the GPU's instances in time"
 
 NONE: frozenset[MigPlacement] = frozenset()
 
-Work: TypeAlias = Callable[[GpuCutter], GpuCut]
+Work: TypeAlias = Callable[[GpuPartitioner], GpuPartitioning]
 """Blocks."""
 
 
@@ -73,23 +73,23 @@ class InstanceUsers(Protocol):
         ...
 
 
-class _State:
+class _GpuState:
     """One GPU."""
 
     def __init__(self, kind: MigKind) -> None:
         self.kind = kind
         self.turn = asyncio.Lock()
         self.look = asyncio.Event()
-        self.cut: GpuCut | None = None
+        self.cut: GpuPartitioning | None = None
         """None: not looked yet."""
         self.problem = ""
-        self.pending: asyncio.Future[GpuCut] | None = None
+        self.pending: asyncio.Future[GpuPartitioning] | None = None
         self.idle_since: dict[MigPlacement, float] = {}
         self.is_stale = True
         """The GPU may be cut otherwise by now."""
 
 
-class InstanceKeeper:
+class InstanceManager:
     """Makes and removes the instances of one node's GPUs."""
 
     def __init__(
@@ -97,7 +97,7 @@ class InstanceKeeper:
         state_dir: Path,
         driver: Callable[[], Driver],
         users: InstanceUsers,
-        on_cut: Callable[[str, GpuCut | None], None],
+        on_cut: Callable[[str, GpuPartitioning | None], None],
         failures: ObjectFailures,
         clock: Clock,
     ) -> None:
@@ -108,7 +108,7 @@ class InstanceKeeper:
         self._on_cut = on_cut
         self._failures = failures
         self._clock = clock
-        self._gpus: dict[str, _State] = {}
+        self._gpus: dict[str, _GpuState] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._has_learned = False
@@ -170,7 +170,7 @@ class InstanceKeeper:
                 task.cancel()
         for uuid, kind in found.items():
             if uuid not in self._gpus:
-                self._gpus[uuid] = _State(kind)
+                self._gpus[uuid] = _GpuState(kind)
         for gpu in gpus:
             state = self._gpus.get(gpu.uuid or "")
             if state is not None and (state.cut is None or _uuids(state.cut.migs) != _uuids(gpu.migs)):
@@ -204,7 +204,7 @@ class InstanceKeeper:
                     self._tasks[uuid] = asyncio.create_task(work)
                 now = self._users.granted(), self._users.kept()
                 for uuid, state in self._gpus.items():
-                    if _of(uuid, now) != _of(uuid, before):
+                    if _placements_of_gpu(uuid, now) != _placements_of_gpu(uuid, before):
                         state.look.set()
                 before = now
         finally:
@@ -217,7 +217,7 @@ class InstanceKeeper:
         while (state := self._gpus.get(uuid)) is not None:
             state.look.clear()
             try:
-                pause = await self._turn(uuid, state)
+                pause = await self._remove_leftovers(uuid, state)
             except InstanceError as error:
                 log.warning("Cannot remove leftover GPU instances", gpu=uuid, error=str(error))
                 pause = RETRY_PERIOD_S
@@ -225,7 +225,7 @@ class InstanceKeeper:
                 async with asyncio.timeout(pause):
                     await state.look.wait()
 
-    async def _turn(self, uuid: str, state: _State) -> float | None:
+    async def _remove_leftovers(self, uuid: str, state: _GpuState) -> float | None:
         """Remove what has been left for long enough. In how many seconds there may be more; None: not before something
         changes. Raises `InstanceError`."""
         if state.is_stale:
@@ -240,48 +240,48 @@ class InstanceKeeper:
         if due:
             if await self._users.is_held_without_grant(uuid):
                 return BUSY_CHECK_PERIOD_S
-            await self._ask(uuid, state, lambda: self._sweeping(uuid, due))
+            await self._ask(uuid, state, lambda: self._sweep(uuid, due))
         pauses = [IDLE_S - (now - since) for each, since in state.idle_since.items() if each not in due]
         return min([*pauses, *([BUSY_CHECK_PERIOD_S] if state.cut.busy else [])], default=None)
 
-    def _sweeping(self, uuid: str, due: frozenset[MigPlacement]) -> Work:
+    def _sweep(self, uuid: str, due: frozenset[MigPlacement]) -> Work:
         """As grants are at this moment."""
         granted, kept = self._users.granted().get(uuid, NONE), (self._users.kept() or {}).get(uuid, NONE)
         return lambda cutter: cutter.sweep(granted, due - granted - kept)
 
-    async def _ask(self, uuid: str, state: _State, prepare: Callable[[], Work]) -> None:
+    async def _ask(self, uuid: str, state: _GpuState, prepare: Callable[[], Work]) -> None:
         """Do something on a GPU, and take what it is then. Raises `InstanceError`."""
         async with state.turn:
             if state.pending is not None:
                 raise InstanceError(NO_ANSWER)
-            cutter = GpuCutter(self._driver(), self._state_dir, uuid, state.kind, has_learned=self._has_learned)
+            cutter = GpuPartitioner(self._driver(), self._state_dir, uuid, state.kind, has_learned=self._has_learned)
             work = prepare()
             state.pending = future = in_thread(lambda: work(cutter), f"purser-mig-{uuid[-4:]}")
-            future.add_done_callback(partial(self._answered, uuid, state))
+            future.add_done_callback(partial(self._finish, uuid, state))
             done, _ = await asyncio.wait({future}, timeout=NVML_TIMEOUT_S)
             if not done:
                 future.add_done_callback(lambda _: state.look.set())
-                self._fail(uuid, state, NO_ANSWER)
+                self._note_failure(uuid, state, NO_ANSWER)
                 raise InstanceError(NO_ANSWER)
             try:
                 future.result()
             except (BlockedError, MigCallError, MigGeometryError, OSError) as error:
                 raise InstanceError(str(error)) from error
 
-    def _answered(self, uuid: str, state: _State, done: "asyncio.Future[GpuCut]") -> None:
+    def _finish(self, uuid: str, state: _GpuState, done: "asyncio.Future[GpuPartitioning]") -> None:
         """Also of a call without a waiter."""
         state.pending = None
         if self._gpus.get(uuid) is not state or done.cancelled():
             return
         error = done.exception()
         if error is None:
-            self._take(uuid, state, done.result())
+            self._store_state(uuid, state, done.result())
             return
         if state.cut is None or state.problem:
-            self._fail(uuid, state, str(error))
+            self._note_failure(uuid, state, str(error))
         state.is_stale = True
 
-    def _take(self, uuid: str, state: _State, cut: GpuCut) -> None:
+    def _store_state(self, uuid: str, state: _GpuState, cut: GpuPartitioning) -> None:
         if state.cut is not None:  # what could not be removed is reported until it is gone or in use
             granted = self._users.granted().get(uuid, NONE)
             busy = {each for each in state.cut.busy if each in cut.devices and each not in granted}
@@ -289,18 +289,18 @@ class InstanceKeeper:
         state.cut, state.problem, state.is_stale = cut, "", False
         self._on_cut(uuid, cut)
 
-    def _fail(self, uuid: str, state: _State, problem: str) -> None:
+    def _note_failure(self, uuid: str, state: _GpuState, problem: str) -> None:
         if problem != state.problem:
             log.error("Cannot determine a GPU's instances", gpu=uuid, error=problem)
             state.problem = problem
             self._on_cut(uuid, None)
 
 
-def _look(cutter: GpuCutter, *, granted: Collection[MigPlacement]) -> GpuCut:
+def _look(cutter: GpuPartitioner, *, granted: Collection[MigPlacement]) -> GpuPartitioning:
     return cutter.look(granted)
 
 
-def _of(uuid: str, known: tuple[Placements, Placements | None]) -> object:
+def _placements_of_gpu(uuid: str, known: tuple[Placements, Placements | None]) -> object:
     granted, kept = known
     return granted.get(uuid, NONE), None if kept is None else kept.get(uuid, NONE)
 

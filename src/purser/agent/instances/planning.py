@@ -12,7 +12,7 @@ class BlockedError(Exception):
     """The place of an instance is taken; the message says by what."""
 
 
-class Placed(msgspec.Struct, frozen=True):
+class ExistingInstance(msgspec.Struct, frozen=True):
     """A GPU instance that is there, in the words of grants."""
 
     placement: MigPlacement
@@ -23,16 +23,16 @@ class Placed(msgspec.Struct, frozen=True):
     """Whether the kind has its profile; otherwise the placement is one that takes as much."""
 
 
-class CutPlan(msgspec.Struct, frozen=True):
+class PartitioningPlan(msgspec.Struct, frozen=True):
     """Steps, in this order."""
 
-    destroy: tuple[Placed, ...] = ()
-    fill: tuple[Placed, ...] = ()
+    destroy: tuple[ExistingInstance, ...] = ()
+    fill: tuple[ExistingInstance, ...] = ()
     """That lack their compute instance."""
     create: tuple[MigPlacement, ...] = ()
 
 
-def placed(kind: MigKind, instances: Iterable[GpuInstance]) -> tuple[Placed, ...]:
+def placed(kind: MigKind, instances: Iterable[GpuInstance]) -> tuple[ExistingInstance, ...]:
     """The instances of a GPU. One whose profile the kind does not have, such as one for graphics, is as much as it
     takes: the profile of its size, or several of one memory slice."""
     names = {profile.number: profile for profile in kind.profiles}
@@ -40,13 +40,15 @@ def placed(kind: MigKind, instances: Iterable[GpuInstance]) -> tuple[Placed, ...
     for each in instances:
         profile = names.get(each.number)
         if profile is not None and each.start in profile.starts:
-            found.append(Placed(MigPlacement(profile.name, each.start), each.id, each.computes))
+            found.append(ExistingInstance(MigPlacement(profile.name, each.start), each.id, each.computes))
         else:
-            found += [Placed(it, each.id, each.computes, is_known=False) for it in _covering(kind, each)]
+            found += [
+                ExistingInstance(it, each.id, each.computes, is_known=False) for it in _covering_profile(kind, each)
+            ]
     return tuple(found)
 
 
-def _covering(kind: MigKind, instance: GpuInstance) -> list[MigPlacement]:
+def _covering_profile(kind: MigKind, instance: GpuInstance) -> list[MigPlacement]:
     plain = [profile for profile in kind.profiles if not profile.takes_media]
     for profile in plain:
         if profile.memory_slices == instance.size and instance.start in profile.starts:
@@ -63,11 +65,11 @@ def _covering(kind: MigKind, instance: GpuInstance) -> list[MigPlacement]:
 
 def plan(
     kind: MigKind,
-    there: Collection[Placed],
+    there: Collection[ExistingInstance],
     owned: Collection[MigPlacement],
     wanted: Iterable[MigPlacement],
     named: Collection[MigPlacement],
-) -> CutPlan:
+) -> PartitioningPlan:
     """The steps to the wanted instances.
 
     ``owned`` are the agent's own; ``named`` are those that containers were given, which are left alone. Others of the
@@ -75,8 +77,8 @@ def plan(
     memory; NVML refuses that while processes run on them. Raises `BlockedError` where anything else is in the way, and
     `MigGeometryError` for what the kind does not offer.
     """
-    destroy: dict[int, Placed] = {}
-    fill: list[Placed] = []
+    destroy: dict[int, ExistingInstance] = {}
+    fill: list[ExistingInstance] = []
     create: list[MigPlacement] = []
     for placement in wanted:
         bits = bits_of(kind, placement)
@@ -90,11 +92,11 @@ def plan(
             _check_free(each, placement, owned, named)
             destroy[each.id] = each
         create.append(placement)
-    return CutPlan(tuple(destroy.values()), tuple(fill), tuple(create))
+    return PartitioningPlan(tuple(destroy.values()), tuple(fill), tuple(create))
 
 
 def _check_free(
-    each: Placed, wanted: MigPlacement, owned: Collection[MigPlacement], named: Collection[MigPlacement]
+    each: ExistingInstance, wanted: MigPlacement, owned: Collection[MigPlacement], named: Collection[MigPlacement]
 ) -> None:
     where = f"{wanted.profile} at memory slice {wanted.start}"
     what = f"GPU instance {each.id} ({each.placement.profile} at memory slice {each.placement.start})"
@@ -104,8 +106,8 @@ def _check_free(
         raise BlockedError(f"no room for {where}: {what} belongs to another pod")
 
 
-def left_over(
-    there: Iterable[Placed], owned: Collection[MigPlacement], named: Collection[MigPlacement]
-) -> tuple[Placed, ...]:
+def leftover_instances(
+    there: Iterable[ExistingInstance], owned: Collection[MigPlacement], named: Collection[MigPlacement]
+) -> tuple[ExistingInstance, ...]:
     """The agent's own that no grant names."""
     return tuple(each for each in there if each.is_known and each.placement in owned and each.placement not in named)

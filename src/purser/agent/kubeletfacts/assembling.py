@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from purser.agent.inventory import Advertised
+from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletfacts.reading import Found
 from purser.core.device.resources import is_gpu_resource
 from purser.core.kubelet import cpumanager, memorymanager
@@ -36,7 +36,7 @@ no difference to the number of devices on each NUMA node."""
 T = TypeVar("T")
 
 
-class Assembled(msgspec.Struct, frozen=True):
+class AssembledReport(msgspec.Struct, frozen=True):
     """The text to publish and what it lacks."""
 
     text: str = ""
@@ -44,7 +44,7 @@ class Assembled(msgspec.Struct, frozen=True):
     problems: Mapping[str, str] = {}
 
 
-def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) -> Assembled:
+def assemble(found: Found, allocatable: Allocatable, own: Iterable[KubeletDevice]) -> AssembledReport:
     """The report's text. Devices without a NUMA node are renamed, save GPUs, and all others' too when the text would be
     too long otherwise.
 
@@ -53,28 +53,28 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
     would count as not yet admitted.
     """
     if found.config is None:
-        return Assembled(problems=found.problems)
+        return AssembledReport(problems=found.problems)
     node = KubeletNode(found.config, found.machine or Machine())
     problems = dict(found.problems)
     if not aligns(found.config) or found.machine is None or found.devices is None:
-        return Assembled(encode(report_of(node)), problems)
+        return AssembledReport(encode(report_of(node)), problems)
     devices = _devices(found.devices, allocatable, {(device.resource, device.id): device for device in own})
     state = KubeletState(devices, _cpus(node, found, problems), _memory(node, found, problems))
     if problems:
-        return Assembled(encode(report_of(node)), problems)
-    return _shortest(node, state, problems)
+        return AssembledReport(encode(report_of(node)), problems)
+    return _compact_report(node, state, problems)
 
 
-def _shortest(node: KubeletNode, state: KubeletState, problems: dict[str, str]) -> Assembled:
+def _compact_report(node: KubeletNode, state: KubeletState, problems: dict[str, str]) -> AssembledReport:
     own = set(filter(is_gpu_resource, state.devices.resources))
     for keep in (_with_topology(state.devices) | own, own):
         text = encode(report_of(node, compacted(state, keep)))
         if size_of(text) <= MAX_REPORT_BYTES:
-            return Assembled(text, problems)
+            return AssembledReport(text, problems)
     problems["devices"] = (
         f"the report has {size_of(text)} bytes, which is too many, so only the configuration is published"
     )
-    return Assembled(encode(report_of(node)), problems)
+    return AssembledReport(encode(report_of(node)), problems)
 
 
 def _with_topology(devices: DeviceManagerState) -> set[str]:
@@ -86,10 +86,10 @@ def _with_topology(devices: DeviceManagerState) -> set[str]:
 
 
 def _devices(
-    saved: DeviceManagerCheckpoint, allocatable: Allocatable, own: Mapping[tuple[str, str], Advertised]
+    saved: DeviceManagerCheckpoint, allocatable: Allocatable, own: Mapping[tuple[str, str], KubeletDevice]
 ) -> DeviceManagerState:
     """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
-    filed = _filed_under(saved.held)
+    filed = _filed_numa_nodes(saved.held)
     resources = {}
     for name in sorted(saved.registered.keys() | allocatable.keys()):
         listed, known = allocatable.get(name, {}), filed.get(name, {})
@@ -107,14 +107,14 @@ def _devices(
 
 
 def _numa_nodes(
-    id_: str, own: Mapping[str, Advertised], listed: Mapping[str, NumaNodes], filed: Mapping[str, NumaNodes]
+    id_: str, own: Mapping[str, KubeletDevice], listed: Mapping[str, NumaNodes], filed: Mapping[str, NumaNodes]
 ) -> NumaNodes:
     if id_ in own:
         return own[id_].numa_nodes or None
     return listed[id_] if id_ in listed else filed.get(id_)
 
 
-def _filed_under(held: Held) -> dict[str, dict[str, NumaNodes]]:
+def _filed_numa_nodes(held: Held) -> dict[str, dict[str, NumaNodes]]:
     """The NUMA nodes under which kubelet has filed what is held, by resource and device. Before 1.23 node 0 may also
     mean none."""
     found: dict[str, dict[str, set[int]]] = {}
@@ -129,16 +129,16 @@ def _filed_under(held: Held) -> dict[str, dict[str, NumaNodes]]:
 def _cpus(node: KubeletNode, found: Found, problems: dict[str, str]) -> CpuState | None:
     if found.cpus is None:
         return None
-    return _started("cpus", lambda: cpumanager.start(node, found.cpus), problems)
+    return _after_start("cpus", lambda: cpumanager.start(node, found.cpus), problems)
 
 
 def _memory(node: KubeletNode, found: Found, problems: dict[str, str]) -> MemoryState | None:
     if found.memory is None:
         return None
-    return _started("memory", lambda: memorymanager.start(node, found.memory), problems)
+    return _after_start("memory", lambda: memorymanager.start(node, found.memory), problems)
 
 
-def _started(part: str, start: Callable[[], T], problems: dict[str, str]) -> T | None:
+def _after_start(part: str, start: Callable[[], T], problems: dict[str, str]) -> T | None:
     """A manager's state as it would be if kubelet started now: that finds the reserved CPUs, and files that do not fit
     the machine."""
     try:

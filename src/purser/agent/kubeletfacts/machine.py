@@ -15,7 +15,7 @@ MEMORY = "memory"
 _NODE = re.compile(r"node([0-9]+)")
 _CPU = re.compile(r"cpu([0-9]+)")
 _HUGEPAGES = re.compile(r"hugepages-([0-9]+)kB")
-_TOTAL = re.compile(r"MemTotal:\s*([0-9]+) kB")
+_MEM_TOTAL = re.compile(r"MemTotal:\s*([0-9]+) kB")
 _KIB = 1024
 _UNITS = ("Ki", "Mi", "Gi", "Ti")
 _LEVEL_2 = 2
@@ -54,14 +54,14 @@ def _node(system: Path, folder: Path, number: int) -> DiscoveredNode:
 def _memory(folder: Path) -> dict[str, int]:
     """Bytes by resource; memory is 0 where the node does not say, as on those without any."""
     path = folder / "meminfo"
-    found = _TOTAL.search(_text(path)) if path.is_file() else None
+    found = _MEM_TOTAL.search(_text(path)) if path.is_file() else None
     memory = {MEMORY: int(found[1]) * _KIB if found else 0}
     for size_kib, pages in _numbered(folder / "hugepages", _HUGEPAGES):
-        memory[f"hugepages-{_binary(size_kib)}"] = _number(pages / "nr_hugepages") * size_kib * _KIB
+        memory[f"hugepages-{_binary_quantity(size_kib)}"] = _number(pages / "nr_hugepages") * size_kib * _KIB
     return memory
 
 
-def _binary(kib: int) -> str:
+def _binary_quantity(kib: int) -> str:
     """A page size as a quantity: 2048 KiB is 2Mi."""
     unit = 0
     while kib % 1024 == 0 and unit + 1 < len(_UNITS):

@@ -30,7 +30,7 @@ SOCKET = -1
 """The place of kubelet's socket in a signature."""
 
 
-class Sources(msgspec.Struct, frozen=True):
+class KubeletSources(msgspec.Struct, frozen=True):
     """Where things are."""
 
     config: Path
@@ -60,9 +60,9 @@ class Found(msgspec.Struct, frozen=True):
     """What is wrong, by part: ``config``, ``machine``, ``devices``, ``cpus``, ``memory``."""
 
 
-def sources_of(settings: AgentSettings) -> Sources:
+def sources_of(settings: AgentSettings) -> KubeletSources:
     """The paths that an agent's settings mean."""
-    return Sources(
+    return KubeletSources(
         config=settings.kubelet_config or settings.kubelet_dir / "config.yaml",
         devices=settings.device_plugin_dir / device_file.FILE_NAME,
         cpus=settings.kubelet_dir / cpu_file.FILE_NAME,
@@ -72,7 +72,7 @@ def sources_of(settings: AgentSettings) -> Sources:
     )
 
 
-def read(sources: Sources, version: str, before: Found | None = None) -> Found:
+def read(sources: KubeletSources, version: str, before: Found | None = None) -> Found:
     """Everything that the configuration makes matter. Never raises.
 
     ``before``: what was found since kubelet started. Configuration and machine are taken from there: kubelet, too,

@@ -10,8 +10,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from purser.agent.inotify import FolderWatch
-from purser.agent.inventory import Advertised
-from purser.agent.kubeletfacts.assembling import Allocatable, Assembled, assemble
+from purser.agent.inventory import KubeletDevice
+from purser.agent.kubeletfacts.assembling import Allocatable, AssembledReport, assemble
 from purser.agent.kubeletfacts.reading import SOCKET, Found, Signature, read, sources_of
 from purser.agent.latest import Latest
 from purser.agent.podresources import KubeletBooks, KubeletError
@@ -29,12 +29,12 @@ PATIENCE_S = 30.0
 """For how long a part may be missing without a warning: kubelet writes its files one after the other when it starts,
 and the first checkpoint of devices once plugins have registered."""
 
-Seen = tuple[Signature, str, tuple[Advertised, ...]]
+Seen = tuple[Signature, str, tuple[KubeletDevice, ...]]
 
 PARTS = ("config", "machine", "devices", "cpus", "memory", "pod-resources", "version", "report")
 
 
-class Missing:
+class MissingParts:
     """Which parts are missing for so long that it is to be said. Times are monotonic seconds."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class KubeletFacts:
         self,
         settings: AgentSettings,
         kubelet: KubeletBooks,
-        own: Latest[tuple[Advertised, ...]],
+        own: Latest[tuple[KubeletDevice, ...]],
         registry: CollectorRegistry,
     ) -> None:
         self.report: Latest[str | None] = Latest(None)
@@ -79,7 +79,7 @@ class KubeletFacts:
         self._look = asyncio.Event()
         self._seen: Seen | None = None
         self._found: Found | None = None
-        self._missing = Missing()
+        self._missing = MissingParts()
         self._failed = Gauge(
             "purser_agent_kubelet_facts_missing",
             "1 if this part of kubelet's configuration or state cannot be read, else 0.",
@@ -137,24 +137,24 @@ class KubeletFacts:
             assembled = await self._assembled(now)
         except Exception as error:  # an unforeseen file must not end the agent
             log.exception("Cannot assemble the kubelet report")
-            assembled = Assembled(problems={"report": repr(error)})
+            assembled = AssembledReport(problems={"report": repr(error)})
         self._seen = now
         self._report_problems(assembled.problems)
         if self.report.set(assembled.text):
             log.info("Publishing a changed kubelet report", bytes=len(assembled.text))
 
-    async def _assembled(self, now: Seen) -> Assembled:
+    async def _assembled(self, now: Seen) -> AssembledReport:
         try:
             parse_version(self._version)
         except ValueError as error:
-            return Assembled(problems={"version": str(error)})
-        found = await in_thread(lambda: read(self._sources, self._version, self._found_before(now)), "kubelet-facts")
+            return AssembledReport(problems={"version": str(error)})
+        found = await in_thread(lambda: read(self._sources, self._version, self._last_found(now)), "kubelet-facts")
         self._found = found
         allocatable, problems = await self._allocatable(found)
         assembled = await in_thread(lambda: assemble(found, allocatable, self._own.value), "kubelet-facts")
-        return Assembled(assembled.text, {**assembled.problems, **problems})
+        return AssembledReport(assembled.text, {**assembled.problems, **problems})
 
-    def _found_before(self, now: Seen) -> Found | None:
+    def _last_found(self, now: Seen) -> Found | None:
         """What was found last time, while kubelet is the same."""
         is_same = self._seen is not None and (self._seen[0][SOCKET], self._seen[1]) == (now[0][SOCKET], now[1])
         return self._found if is_same else None

@@ -32,7 +32,7 @@ class MigGpu(msgspec.Struct, frozen=True, kw_only=True):
     """Its own and those of its MIG devices, as far as the driver reports them."""
 
 
-class Offered(msgspec.Struct, frozen=True):
+class OfferedProfile(msgspec.Struct, frozen=True):
     """A profile that a GPU offers."""
 
     most: int
@@ -50,7 +50,7 @@ class MigHardware(Protocol):
         """Every GPU, by index."""
         ...
 
-    def offers(self, index: int) -> Mapping[str, Offered]:
+    def offers(self, index: int) -> Mapping[str, OfferedProfile]:
         """The profiles that a GPU offers by name, in MIG mode or not. Empty: the driver does not say."""
         ...
 
@@ -77,7 +77,7 @@ class NoHardware:
         """See `MigHardware.gpus`."""
         raise HardwareError(self._reason)
 
-    def offers(self, index: int) -> Mapping[str, Offered]:
+    def offers(self, index: int) -> Mapping[str, OfferedProfile]:
         """See `MigHardware.offers`."""
         raise HardwareError(self._reason)
 

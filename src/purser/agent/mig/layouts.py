@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from purser.agent.mig.hardware import Layout, MigGpu, Offered
+from purser.agent.mig.hardware import Layout, MigGpu, OfferedProfile
 from purser.agent.nvml.migs import MAX_MIG_DEVICES
 from purser.core.decoding import UnreadableError, brief
 from purser.core.salvaging import salvaged, shown
@@ -25,7 +25,7 @@ class LayoutError(ValueError):
     """A layout that cannot be used; the message names it and says why."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class LayoutEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """What a layout says of some GPUs."""
 
     devices: Literal["all"] | tuple[Index, ...]
@@ -57,14 +57,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return {name: count for name, count in self.mig_devices.items() if count} if self.mig_enabled else {}
 
 
-Layouts = Mapping[str, tuple[Entry, ...] | LayoutError]
+Layouts = Mapping[str, tuple[LayoutEntry, ...] | LayoutError]
 """By name the entries of a layout, or why it cannot be used."""
 
-Offers = Mapping[int, Mapping[str, Offered]]
+Offers = Mapping[int, Mapping[str, OfferedProfile]]
 """By GPU, the profiles that it offers. A GPU that is not there, or that has none: its driver does not say."""
 
 
-def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Entry, ...] | LayoutError]:
+def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[LayoutEntry, ...] | LayoutError]:
     """The layouts of a file by name; a layout with a mistake costs itself alone. ``file``: what errors call it. Raises
     `LayoutError` where there are none at all."""
     try:
@@ -79,7 +79,7 @@ def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Entry,
     return {str(name): _layout(each, f"{file}: mig-configs.{brief(name, 60)}") for name, each in named.items()}
 
 
-def _layout(entries: Any, where: str) -> tuple[Entry, ...] | LayoutError:
+def _layout(entries: Any, where: str) -> tuple[LayoutEntry, ...] | LayoutError:
     if not isinstance(entries, list) or not entries:
         return LayoutError(f"{where} is {shown(entries)}: must be a list of objects")
     mistakes: list[str] = []
@@ -87,17 +87,17 @@ def _layout(entries: Any, where: str) -> tuple[Entry, ...] | LayoutError:
     return LayoutError("; ".join(mistakes)) if mistakes else tuple(filter(None, found))
 
 
-def _entry(value: Any, where: str, mistakes: list[str]) -> Entry | None:
+def _entry(value: Any, where: str, mistakes: list[str]) -> LayoutEntry | None:
     """None: it has a mistake."""
     found: list[str] = []
     try:
-        entry = salvaged(value, Entry, where, found, advice=_ADVICE)
+        entry = salvaged(value, LayoutEntry, where, found, advice=_ADVICE)
     except UnreadableError as error:
         entry, found = None, [str(error)]
     if isinstance(value, dict):
         counts = list(_device_mistakes(value.get("mig-devices"), where))
         found = [*(each for each in found if not (counts and ": mig-devices is " in each)), *counts]
-        found += (_misspelt(key, where) for key in value if key not in _KEYS)
+        found += (_unknown_key(key, where) for key in value if key not in _KEYS)
     mistakes += (each.removesuffix(". The value is ignored").removesuffix(". The entry is ignored") for each in found)
     return None if found else entry
 
@@ -112,20 +112,20 @@ def _device_mistakes(devices: Any, where: str) -> Iterator[str]:
             yield f"{here} is {shown(count)}: must be a whole number from 0 to {MAX_MIG_DEVICES}"
 
 
-def _misspelt(key: Any, where: str) -> str:
+def _unknown_key(key: Any, where: str) -> str:
     """A key that counted for nothing would make another layout of it: mig-parted refuses it as well."""
     close = next(iter(difflib.get_close_matches(str(key), _KEYS, 1)), "")
     advice = f"did you mean {close}?" if close else f"must be one of {', '.join(_KEYS)}"
     return f"{where}: unknown field {brief(key, 40)}: {advice}"
 
 
-_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(Entry))
+_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(LayoutEntry))
 _PROFILE = re.compile(r"([0-9]+c\.)?[0-9]+g\.[0-9]+gb([-+.][a-z.]+)*", re.ASCII)
 _ADVICE = {
-    (Entry, "devices"): "all, or a list of GPU indexes",
-    (Entry, "mig-enabled"): "true or false",
-    (Entry, "mig-devices"): "a map of profiles to counts, such as {1g.5gb: 7}",
-    (Entry, "device-filter"): "a PCI id such as 0x20B010DE, or a list of them",
+    (LayoutEntry, "devices"): "all, or a list of GPU indexes",
+    (LayoutEntry, "mig-enabled"): "true or false",
+    (LayoutEntry, "mig-devices"): "a map of profiles to counts, such as {1g.5gb: 7}",
+    (LayoutEntry, "device-filter"): "a PCI id such as 0x20B010DE, or a list of them",
 }
 
 
@@ -141,15 +141,15 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
     """
     there, offers = list(gpus), offers or {}
     if name not in layouts:
-        raise LayoutError(f"layout {name} does not exist: {_others(layouts, there, offers)}")
+        raise LayoutError(f"layout {name} does not exist: {_alternatives(layouts, there, offers)}")
     entries = layouts[name]
     if isinstance(entries, LayoutError):
         raise LayoutError(str(entries))
-    chosen = {gpu.index: entry for gpu in there if (entry := _chosen(entries, gpu, offers)) is not None}
+    chosen = {gpu.index: entry for gpu in there if (entry := _entry_for(entries, gpu, offers)) is not None}
     if not chosen:
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
         text = f"the layout has no entry for this node's GPUs ({kinds})"
-        raise LayoutError(f"{text}: {_others(layouts, there, offers)}")
+        raise LayoutError(f"{text}: {_alternatives(layouts, there, offers)}")
     any_can = any(gpu.capable for gpu in there if gpu.index in chosen)
     for gpu in there:
         entry = chosen.get(gpu.index)
@@ -161,11 +161,11 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
                 f"exclude that GPU with devices or device-filter"
             )
         if contradiction := _contradiction(entry, offers.get(gpu.index, {})):
-            raise LayoutError(f"GPU {gpu.index} {contradiction}: {_others(layouts, there, offers)}")
+            raise LayoutError(f"GPU {gpu.index} {contradiction}: {_alternatives(layouts, there, offers)}")
     return {gpu.index: chosen[gpu.index].layout for gpu in there if gpu.index in chosen and gpu.capable}
 
 
-def _chosen(entries: Iterable[Entry], gpu: MigGpu, offers: Offers) -> Entry | None:
+def _entry_for(entries: Iterable[LayoutEntry], gpu: MigGpu, offers: Offers) -> LayoutEntry | None:
     """The entry by which a GPU goes; None: none concerns it."""
     concerned = [entry for entry in entries if entry.concerns(gpu)]
     fitting = [entry for entry in concerned if not _contradiction(entry, offers.get(gpu.index, {}))]
@@ -178,7 +178,7 @@ _ROUNDED = 1.05
 """How much more the memory of small instances may be told to be in all than that of the largest."""
 
 
-def _contradiction(entry: Entry, offered: Mapping[str, Offered]) -> str:
+def _contradiction(entry: LayoutEntry, offered: Mapping[str, OfferedProfile]) -> str:
     """Why a GPU that offers these profiles cannot be what an entry says; empty: nothing is known against it. Where all
     that is asked for lies, only the driver finds out: what has room by its sums may still not fit."""
     asked = entry.asks_for
@@ -198,17 +198,17 @@ def _contradiction(entry: Entry, offered: Mapping[str, Offered]) -> str:
     return ""
 
 
-def _others(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> str:
+def _alternatives(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> str:
     """What to write instead, in a sentence's end."""
     there = [gpu for gpu in gpus if gpu.capable]
 
-    def means_something(entries: tuple[Entry, ...]) -> bool:
-        found = [(gpu, _chosen(entries, gpu, offers)) for gpu in there]
+    def is_applicable(entries: tuple[LayoutEntry, ...]) -> bool:
+        found = [(gpu, _entry_for(entries, gpu, offers)) for gpu in there]
         chosen = [(gpu, entry) for gpu, entry in found if entry is not None]
         return bool(chosen) and not any(_contradiction(entry, offers.get(gpu.index, {})) for gpu, entry in chosen)
 
     names = [
-        name for name, each in sorted(layouts.items()) if not isinstance(each, LayoutError) and means_something(each)
+        name for name, each in sorted(layouts.items()) if not isinstance(each, LayoutError) and is_applicable(each)
     ]
     more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
     text = f"use one of {', '.join(names[:MAX_NAMES])}{more}"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware, Offered
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware, OfferedProfile
 from purser.agent.nvml.calls import DeviceCalls, Nvml, load_nvml
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
@@ -18,7 +18,7 @@ from purser.core.mig.profiles import SUFFIXES, profile_name
 
 T = TypeVar("T")
 
-MAX_ORDERS = 60
+MAX_CREATION_ORDERS = 60
 """Orders of creation that are tried at most: whether profiles fit depends on the placement of the earlier ones."""
 
 MAX_PERMUTATIONS = math.factorial(7)
@@ -66,10 +66,10 @@ class NvmlHardware:
         count = self._ask("counting GPUs", self._nvml.nvmlDeviceGetCount)
         return tuple(self._gpu(index) for index in range(count))
 
-    def offers(self, index: int) -> Mapping[str, Offered]:
+    def offers(self, index: int) -> Mapping[str, OfferedProfile]:
         """See `MigHardware.offers`. A driver of R580 says so of an H200 with MIG off as well."""
         found = self._profiles(self._device(index))
-        return {each.name: Offered(each.most, each.slices, each.memory_mib) for each in found}
+        return {each.name: OfferedProfile(each.most, each.slices, each.memory_mib) for each in found}
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """See `MigHardware.set_mode`."""
@@ -97,7 +97,7 @@ class NvmlHardware:
                     f"GPU {index} does not support {name}, only {', '.join(sorted(offered)) or 'no profiles'}"
                 )
         refusal: HardwareError | None = None
-        for order in _orders([offered[name] for name in profiles]):
+        for order in _creation_orders([offered[name] for name in profiles]):
             self._destroy_all(index, device)
             try:
                 for profile in order:
@@ -125,11 +125,11 @@ class NvmlHardware:
         layout, uuids = Layout(bool(current), tuple(names)), self._uuids(device, bool(current))
         return MigGpu(index=index, device_id=_device_id(pci), layout=layout, uuids=uuids)
 
-    def _uuids(self, device: Any, is_cut: bool) -> tuple[str, ...]:
+    def _uuids(self, device: Any, is_partitioned: bool) -> tuple[str, ...]:
         """See `MigGpu.uuids`."""
         calls = DeviceCalls(self._nvml)
         own = calls.ask(str, "nvmlDeviceGetUUID", device)
-        migs = tuple(mig_uuids(calls, device)) if is_cut else ()
+        migs = tuple(mig_uuids(calls, device)) if is_partitioned else ()
         return () if own is None or calls.fault is not None else (own, *migs)
 
     def _device(self, index: int) -> Any:
@@ -157,7 +157,7 @@ class NvmlHardware:
             except self._nvml.NVMLError:
                 continue
             driver_name = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
-            suffix = SUFFIXES.get(_profile_word(self._nvml, number), "")
+            suffix = SUFFIXES.get(_nvml_profile_name(self._nvml, number), "")
             name = driver_name or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
             sizes = int(info.sliceCount), int(info.instanceCount), int(info.memorySizeMB)
             return GpuInstanceProfile(name, int(info.id), *sizes)
@@ -224,12 +224,12 @@ class NvmlHardware:
             raise HardwareError(f"{what}: {error}") from error
 
 
-def _orders(profiles: list[GpuInstanceProfile]) -> Iterator[tuple[GpuInstanceProfile, ...]]:
+def _creation_orders(profiles: list[GpuInstanceProfile]) -> Iterator[tuple[GpuInstanceProfile, ...]]:
     """The largest first, as it nearly always fits; then others, each once."""
     first = tuple(sorted(profiles, key=lambda each: (-each.slices, each.name)))
     seen: set[tuple[GpuInstanceProfile, ...]] = set()
     for order in islice(permutations(first), MAX_PERMUTATIONS):
-        if order not in seen and len(seen) < MAX_ORDERS:
+        if order not in seen and len(seen) < MAX_CREATION_ORDERS:
             seen.add(order)
             yield order
 
@@ -238,7 +238,7 @@ def _device_id(pci: Any) -> str:
     return f"0x{int(pci.pciDeviceId):08X}"
 
 
-def _profile_word(nvml: Nvml, number: int) -> str:
+def _nvml_profile_name(nvml: Nvml, number: int) -> str:
     """``1_SLICE_REV1``, as NVML calls a profile."""
     prefix = "NVML_GPU_INSTANCE_PROFILE_"
     return next(

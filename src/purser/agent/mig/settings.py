@@ -6,7 +6,7 @@ from typing import Annotated
 
 from purser.options import DRIVER_LIBRARY, DRIVER_ROOT_FILE, DRIVER_ROOTS, HOST_ROOT, NODE_NAME, Option
 
-_ALSO_SEARCHED = "Where the host's root file system is mounted; searched if no driver is found in the driver roots."
+_HOST_ROOT_HELP = "Where the host's root file system is mounted; searched if no driver is found in the driver roots."
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class MigWorkerSettings:
     driver_library: Annotated[Path | None, DRIVER_LIBRARY] = None
     driver_roots: Annotated[tuple[Path, ...], DRIVER_ROOTS] = ()
     driver_root_file: Annotated[Path | None, DRIVER_ROOT_FILE] = None
-    host_root: Annotated[Path, replace(HOST_ROOT, help=_ALSO_SEARCHED)] = Path("/")
+    host_root: Annotated[Path, replace(HOST_ROOT, help=_HOST_ROOT_HELP)] = Path("/")
     toolkit_dir: Annotated[Path, Option("Folder on the host that contains nvidia-ctk.")] = Path(
         "/usr/local/nvidia/toolkit"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from purser.agent.mig.applying import WithdrawnError, apply_layouts, differences
-from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware, Offered
+from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware, OfferedProfile
 from purser.agent.mig.layouts import LayoutError, Layouts, read_layouts, wanted
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
@@ -85,7 +85,7 @@ def _read(path: Path) -> Layouts:
     return found
 
 
-def _offers(hardware: MigHardware, gpu: MigGpu) -> Mapping[str, Offered]:
+def _offers(hardware: MigHardware, gpu: MigGpu) -> Mapping[str, OfferedProfile]:
     """What the board itself says decides before anybody has to leave it; nothing where it does not answer."""
     if not gpu.capable:
         return {}
@@ -141,11 +141,11 @@ class Worker:
                 continue
             if self._last is None or self._last.attempt != request.attempt:
                 log.info("Applying a MIG layout", profile=request.profile, check_only=request.check_only)
-                self._last = await self._work(request)
+                self._last = await self._apply_request(request)
                 log.info("Finished processing a MIG layout", profile=request.profile, error=self._last.error)
             await self._write(self._last)
 
-    async def _work(self, request: MigRequest) -> MigResult:
+    async def _apply_request(self, request: MigRequest) -> MigResult:
         """In a thread, which checks between two GPUs whether it was cancelled."""
         result = MigResult(request.profile, request.attempt, FAILED)
         self._at_work = request

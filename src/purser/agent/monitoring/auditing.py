@@ -83,7 +83,7 @@ class Auditor:
         for finding in news.began:
             self._emit_event(finding, _REASONS[finding.key.kind], self._sentence(finding), "Warning")
         for finding in news.ended:
-            self._emit_event(finding, AgentReason.GPU_USE_SETTLED, self._settled(finding), "Normal")
+            self._emit_event(finding, AgentReason.GPU_USE_SETTLED, self._settled_sentence(finding), "Normal")
         if self._evict is not None:
             lasting = [each for key, each in found.items() if key in news.audit.standing]
             try:
@@ -133,7 +133,7 @@ class Auditor:
             return f"The pod uses {finding.used_percent}% of the compute of {gpu} on average but was granted {granted}"
         return f"The pod uses {used} of memory on {gpu} but was granted {finding.granted_mib} MiB"
 
-    def _settled(self, finding: AuditFinding) -> str:
+    def _settled_sentence(self, finding: AuditFinding) -> str:
         if finding.key.kind is FindingKind.FOREIGN:
             return f"Processes that belong to no pod no longer use {self._name(finding)}"
         if finding.key.kind is FindingKind.OVER_COMPUTE:

@@ -31,9 +31,9 @@ class CompatibleMetrics:
     def render(self, measured: Measurements, holders: DeviceHolders) -> str:
         """In Prometheus' text format; empty where the settings ask for none."""
         names = self._settings.metrics_also_as
-        return "".join(self._as(name, measured, holders) for name in MetricNames if name in names)
+        return "".join(self._render_as(name, measured, holders) for name in MetricNames if name in names)
 
-    def _as(self, name: MetricNames, measured: Measurements, holders: DeviceHolders) -> str:
+    def _render_as(self, name: MetricNames, measured: Measurements, holders: DeviceHolders) -> str:
         if name is MetricNames.DCGM:
             return self._as_dcgm(measured, holders)
         return hami.render(self._hami_node(measured), METRICS if name is MetricNames.HAMI else OLD_METRICS)

@@ -85,7 +85,7 @@ def _container_metrics(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
         "GPU compute that a container's processes used recently.",
         labels=labels,
     )
-    uses = sorted((use for account in accounts for use in account.containers), key=_most_first)
+    uses = sorted((use for account in accounts for use in account.containers), key=_by_usage)
     for use in uses[:MAX_CONTAINER_SERIES]:
         its = [use.owner.namespace, use.owner.pod, use.owner.container, use.device]
         if use.memory is not None:
@@ -96,7 +96,7 @@ def _container_metrics(accounts: Iterable[GpuAccount]) -> Iterator[Metric]:
     yield busy
 
 
-def _most_first(use: ContainerUse) -> tuple[int, PodContainer, str]:
+def _by_usage(use: ContainerUse) -> tuple[int, PodContainer, str]:
     return -(use.memory or 0), use.owner, use.device
 
 

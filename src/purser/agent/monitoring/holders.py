@@ -39,7 +39,7 @@ def holders_of(listing: Iterable[api_pb2.PodResources], ended: frozenset[str] = 
     return {uuid: tuple(sorted(its)) for uuid, its in found.items()}
 
 
-def of_book(pods: Iterable[BookedPod]) -> DeviceHolders:
+def holders_in_book(pods: Iterable[BookedPod]) -> DeviceHolders:
     """Who holds what by the agent's book."""
     found: dict[str, set[DeviceHolder]] = {}
     for pod in pods:

@@ -11,7 +11,7 @@ from purser.agent.health import DeviceMonitor
 from purser.agent.monitoring.auditing import Auditor
 from purser.agent.monitoring.compatible import CompatibleMetrics
 from purser.agent.monitoring.gauges import Measurements
-from purser.agent.monitoring.holders import DeviceHolders, holders_of, of_book
+from purser.agent.monitoring.holders import DeviceHolders, holders_in_book, holders_of
 from purser.agent.monitoring.reading import GpuSample, uses_of
 from purser.agent.monitoring.sampling import Sampler
 from purser.agent.pod_statuses import by_kubelet_uid
@@ -130,7 +130,7 @@ class GpuMonitoring:
         if self._clock.monotonic() - asked > self._settings.telemetry_max_age_s:
             return None
         granted = frozenset[str]().union(*(pod.grant.uuids for pod in self._book.pods.values()))
-        made = {uuid: its for uuid, its in of_book(self.booked()).items() if uuid not in granted}
+        made = {uuid: its for uuid, its in holders_in_book(self.booked()).items() if uuid not in granted}
         return {**made, **holders}
 
     @property

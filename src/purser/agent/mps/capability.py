@@ -3,7 +3,7 @@
 from purser.agent.nvml.driver import Gpu
 from purser.core.sharing.advertised import VOLTA, mps_clients
 
-LIMITS_MEMORY = (11, 5)
+MEMORY_LIMITS_SINCE_CUDA = (11, 5)
 """CUDA of the driver from which MPS limits its clients' memory."""
 
 
@@ -12,12 +12,12 @@ def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
 
     A GPU in MIG mode would need a daemon for each of its devices, of which each container has its own already.
     """
-    if gpu.is_cut:
+    if gpu.is_partitioned:
         return "MIG mode is on"
     if _version(gpu.compute_capability) < VOLTA:
         has = gpu.compute_capability or "unknown"
         return f"MPS limits require compute capability 7.0 or later, but the GPU's is {has}"
-    if _version(cuda_version) < LIMITS_MEMORY:
+    if _version(cuda_version) < MEMORY_LIMITS_SINCE_CUDA:
         return (
             f"MPS memory limits require CUDA 11.5 or later, but the driver supports "
             f"{cuda_version or 'an unknown version'}"

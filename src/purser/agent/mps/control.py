@@ -37,7 +37,10 @@ END_TIMEOUT_S = 10.0
 QUIT_TIMEOUT_S = 5
 """How long servers may take to end before the daemon ends them."""
 
-_OTHERS = ("tmp/nvidia-mps/control", *(f"run/nvidia/mps/{below}pipe/control" for below in ("", "*/", "*/*/")))
+_OTHER_CONTROL_PIPES = (
+    "tmp/nvidia-mps/control",
+    *(f"run/nvidia/mps/{below}pipe/control" for below in ("", "*/", "*/*/")),
+)
 """Sockets of daemons that are not the agent's, below the host's root: the default, and those of NVIDIA's plugin, by
 resource. No deeper: containers may nest folders there without end."""
 
@@ -77,7 +80,7 @@ class MpsControl:
         """Processes of a daemon's servers. Raises `MpsError` where it does not answer."""
         answer = await self.ask(uuid, "get_server_list")
         pids = [int(word) for word in answer.split() if _PID.fullmatch(word)]
-        mark = f"{MARK}={self._seen(folders_of(uuid)).pipe}"
+        mark = f"{MARK}={self._as_seen_here(folders_of(uuid)).pipe}"
         # A container can put a socket of its own in the daemon's place: only processes that are MPS servers count.
         found = await in_thread(lambda: [pid for pid in pids if is_marked(pid, mark)], "purser-mps-proc")
         return frozenset(found)
@@ -94,7 +97,7 @@ class MpsControl:
     def ended_in_order(self, uuid: str, server: int) -> bool:
         """Whether the daemon's log says that a server exited with status 0; a crash has another one, or none."""
         try:
-            text = read_end(self._seen(folders_of(uuid)).log / _CONTROL_LOG, 4096).decode(errors="replace")
+            text = read_end(self._as_seen_here(folders_of(uuid)).log / _CONTROL_LOG, 4096).decode(errors="replace")
         except OSError:
             return False
         return any(line.endswith(f"Server {server} exited with status 0") for line in text.splitlines())
@@ -119,7 +122,7 @@ class MpsControl:
     def other_daemon(self) -> str:
         """Where a daemon answers that is not the agent's, as a path of the host; empty: nowhere."""
         root = self._settings.host_root
-        found = (path for pattern in _OTHERS for path in root.glob(pattern) if listens(path))
+        found = (path for pattern in _OTHER_CONTROL_PIPES for path in root.glob(pattern) if listens(path))
         return next((f"/{path.relative_to(root)}" for path in found), "")
 
     async def start(self, uuid: str) -> int:
@@ -152,7 +155,7 @@ class MpsControl:
     def said(self, uuid: str) -> str:
         """The last line that a daemon wrote before it ended."""
         try:
-            text = read_start(self._seen(folders_of(uuid)).log / _OUTPUT, 4096).decode(errors="replace")
+            text = read_start(self._as_seen_here(folders_of(uuid)).log / _OUTPUT, 4096).decode(errors="replace")
         except OSError:
             return ""
         return brief((text.strip().splitlines() or [""])[-1])
@@ -160,26 +163,26 @@ class MpsControl:
     def trim_logs(self, uuid: str) -> None:
         """Empty a daemon's logs that have grown too large: they say something of each client that comes and goes."""
         with contextlib.suppress(OSError):
-            for path in self._seen(folders_of(uuid)).log.iterdir():
+            for path in self._as_seen_here(folders_of(uuid)).log.iterdir():
                 if path.lstat().st_blocks * 512 > MAX_LOG_BYTES:  # it may write on where it was, and leave a hole
                     os.truncate(path, 0)
                     log.info("Truncated a log file of an MPS daemon", path=str(path))
 
     async def process(self, uuid: str) -> int | None:
         """That of a daemon which runs, by the file that it wrote."""
-        seen = self._seen(folders_of(uuid))
+        seen = self._as_seen_here(folders_of(uuid))
         try:
             pid = int(read_start(seen.pipe / PID_FILE, 64).decode())
         except (OSError, ValueError):
             return None
         return pid if pid in await _daemon_pids(seen) and runs(pid) else None
 
-    def was_here(self, uuid: str) -> bool:
+    def was_started(self, uuid: str) -> bool:
         """Whether a daemon has been started since the node booted, and not ended by `quit`."""
-        return self._seen(folders_of(uuid)).pipe.exists()
+        return self._as_seen_here(folders_of(uuid)).pipe.exists()
 
     def here(self) -> frozenset[str]:
-        """GPUs of which `was_here` is true."""
+        """GPUs of which `was_started` is true."""
         folder = on_host(self._settings, PIPES)
         names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
         return frozenset(name for name in names if not name.startswith("."))  # what could not be removed
@@ -187,7 +190,7 @@ class MpsControl:
     async def clean(self, uuid: str) -> None:
         """End what is left of a daemon and its servers, and return once it is gone. Raises `MpsError`: a process that
         waits for a GPU that hangs cannot be ended."""
-        seen, left = self._seen(folders_of(uuid)), tuple[int, ...]()
+        seen, left = self._as_seen_here(folders_of(uuid)), tuple[int, ...]()
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 while left := tuple(filter(runs, await _daemon_pids(seen))):
@@ -217,12 +220,12 @@ class MpsControl:
             raise MpsError(f"cannot run {program}: {error}") from error
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
-                output = await _talk(process, f"{text}\n".encode())
+                output = await _communicate(process, f"{text}\n".encode())
         except TimeoutError as error:
             raise MpsError(f"{command_line} did not finish within {ASK_TIMEOUT_S:g} s") from error
         finally:
             if process.returncode is None:
-                await _end(process)
+                await _terminate(process)
         if len(output) > MAX_MPS_ANSWER_BYTES:
             raise MpsError(f"the output of {command_line} exceeds {MAX_MPS_ANSWER_BYTES} bytes")
         answer = output.decode(errors="replace").strip()
@@ -230,13 +233,13 @@ class MpsControl:
             raise MpsError(f"{command_line}: {brief(answer) or f'exit {process.returncode}'}")
         return answer
 
-    def _seen(self, folders: MpsFolders) -> MpsFolders:
+    def _as_seen_here(self, folders: MpsFolders) -> MpsFolders:
         """As this process sees them."""
         return MpsFolders(*(on_host(self._settings, path) for path in (folders.pipe, folders.log, folders.shm)))
 
     def _make(self, folders: MpsFolders) -> MpsFolders:
         """Make them. Raises OSError."""
-        seen = self._seen(folders)
+        seen = self._as_seen_here(folders)
         make_own_dir(seen.pipe, 0o755)
         make_own_dir(seen.log, 0o755)
         make_own_dir(seen.shm, 0o1777)
@@ -247,7 +250,7 @@ class MpsControl:
         return seen
 
 
-async def _talk(process: asyncio.subprocess.Process, text: bytes) -> bytes:
+async def _communicate(process: asyncio.subprocess.Process, text: bytes) -> bytes:
     """Its output: all of it once it has ended, or the start of too much."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(text)
@@ -261,7 +264,7 @@ async def _talk(process: asyncio.subprocess.Process, text: bytes) -> bytes:
     return output
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _terminate(process: asyncio.subprocess.Process) -> None:
     """Ends at once, or is not waited for: where its GPU hangs, a process may never end."""
     assert process.stdout is not None
     process.kill()

@@ -93,15 +93,15 @@ class MpsDaemon:
                 began, why = self._clock.monotonic(), await self._watch(process)
                 if self._clock.monotonic() - began >= self._timing.steady:
                     backoff.reset()
-                await self._lose(why)
+                await self._handle_loss(why)
             except MpsError as error:
                 await self._clean()
-                self._set(False, str(error))
+                self._set_state(False, str(error))
             await self._clock.sleep(backoff.next())
 
     async def quit(self) -> None:
         """End it; it is unused, and `run` is over."""
-        self._set(False, "")
+        self._set_state(False, "")
         await self._control.quit(self.uuid)
         self._forget()
         if self._exclusive:
@@ -112,12 +112,12 @@ class MpsDaemon:
 
     async def _adopt(self) -> None:
         """Go on with the daemon that an agent before this one started, where it answers; else its clients are lost."""
-        was_here, process = self._control.was_here(self.uuid), await self._control.process(self.uuid)
+        was_started, process = self._control.was_started(self.uuid), await self._control.process(self.uuid)
         if process is not None and await self._control.answers(self.uuid):
             log.info("An MPS daemon is already running", uuid=self.uuid, pid=process)
             self._process = process
-        elif was_here:
-            await self._lose("the daemon stopped with the previous agent")
+        elif was_started:
+            await self._handle_loss("the daemon stopped with the previous agent")
 
     async def _start(self) -> int:
         """A new one that answers; its process. Raises `MpsError`."""
@@ -140,7 +140,7 @@ class MpsDaemon:
 
     async def _watch(self, process: int) -> str:
         """Why it is no use any more, once it is none."""
-        self._set(True, "")
+        self._set_state(True, "")
         end, servers, in_fault = asyncio.ensure_future(ended(process)), MpsServers(), set[int]()
         try:
             while True:
@@ -180,9 +180,9 @@ class MpsDaemon:
                 return await self._control.servers(self.uuid)
         return None
 
-    async def _lose(self, why: str) -> None:
+    async def _handle_loss(self, why: str) -> None:
         await self._clean()
-        self._set(False, f"the MPS daemon failed: {why}")
+        self._set_state(False, f"the MPS daemon failed: {why}")
         log.warning("An MPS daemon failed, and its clients are lost", uuid=self.uuid, reason=why)
         self._hooks.lost(self.uuid, why)
 
@@ -199,7 +199,7 @@ class MpsDaemon:
             reap(self._process)
         self._process = None
 
-    def _set(self, ready: bool, problem: str) -> None:
+    def _set_state(self, ready: bool, problem: str) -> None:
         if (ready, problem) != (self.ready, self.problem):
             self.ready, self.problem = ready, problem
             self._hooks.changed(self.uuid, ready, problem)

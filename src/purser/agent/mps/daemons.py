@@ -88,7 +88,7 @@ class MpsDaemons:
             if self._reported.get(uuid) != why:
                 self._hooks.changed(uuid, ready=False, problem=why)
         self._reported = obstacles
-        served = _served(inventory).difference(obstacles)
+        served = _gpus_with_daemon(inventory).difference(obstacles)
         left = (self.wanted | self._control.here()) - served  # an agent's before this one, too
         for uuid in left:
             self._keep(uuid, wanted=False)
@@ -124,6 +124,6 @@ class MpsDaemons:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _served(inventory: NodeInventory) -> frozenset[str]:
+def _gpus_with_daemon(inventory: NodeInventory) -> frozenset[str]:
     """GPUs that are to have a daemon. One that is ill takes no containers, and its daemon would be in a reset's way."""
     return frozenset(each.uuid for each in inventory.devices if each.mode is DeviceMode.MPS and each.healthy)

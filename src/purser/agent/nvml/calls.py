@@ -11,7 +11,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from purser.agent.nvml.driver import DriverError
-from purser.agent.nvml.failures import CALL_FAILURES, DISTINGUISHED, Meaning, is_fault
+from purser.agent.nvml.failures import CALL_FAILURES, DISTINGUISHED, FailureMeaning, is_fault
 from purser.core.health.signs import DeviceFault, FaultKind
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def load_nvml(library: str) -> Nvml:
 
     there, here = pynvml.__dict__, bound.__dict__
     here.update(there, nvmlLib=handle, _nvmlLib_refcount=0, _nvmlGetFunctionPointer_cache={})
-    here.update({name: _moved(each, there, here) for name, each in there.items() if isinstance(each, FunctionType)})
+    here.update({name: _rebound(each, there, here) for name, each in there.items() if isinstance(each, FunctionType)})
     here["_nvmlCheckReturn"] = check
     return bound
 
@@ -60,12 +60,12 @@ def _pynvml() -> tuple[Nvml, frozenset[int]]:
     return pynvml, frozenset(pynvml.NVMLError._errcode_to_string)
 
 
-def _moved(function: FunctionType, from_: dict[str, Any], to: dict[str, Any]) -> FunctionType:
+def _rebound(function: FunctionType, from_: dict[str, Any], to: dict[str, Any]) -> FunctionType:
     """A function of one module as one of another, with those that it wraps; any other as it is."""
     if function.__globals__ is not from_:
         return function
     held = (cell.cell_contents for cell in function.__closure__ or ())
-    cells = (CellType(_moved(each, from_, to) if isinstance(each, FunctionType) else each) for each in held)
+    cells = (CellType(_rebound(each, from_, to) if isinstance(each, FunctionType) else each) for each in held)
     return FunctionType(function.__code__, to, function.__name__, function.__defaults__, tuple(cells))
 
 
@@ -90,11 +90,13 @@ class DeviceCalls:
         """The answer to a call; None where it fails. `CALL_FAILURES` says whether that is the device's fault."""
         return self._call(convert, call, arguments, CALL_FAILURES[call].meaning)
 
-    def ask_part(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
+    def ask_mig_device(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
         """The same of a MIG device, which may be gone by now: all of it is a property of the GPU."""
-        return self._call(convert, call, arguments, Meaning.PROPERTY)
+        return self._call(convert, call, arguments, FailureMeaning.PROPERTY)
 
-    def _call(self, convert: Callable[[Any], T], call: str, arguments: tuple[Any, ...], meaning: Meaning) -> T | None:
+    def _call(
+        self, convert: Callable[[Any], T], call: str, arguments: tuple[Any, ...], meaning: FailureMeaning
+    ) -> T | None:
         # One lost GPU is asked once: later calls on it would only repeat the error, some of them slowly.
         if self.is_lost:
             return None

@@ -118,14 +118,14 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
         return msgspec.structs.replace(reading, fault=calls.fault)
     beside = DeviceCalls(nvml)  # what fails here says nothing of the GPU
     mig = beside.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
-    is_cut = mig is not None and mig.enabled
+    is_partitioned = mig is not None and mig.enabled
     return msgspec.structs.replace(
         reading,
         sram_threshold_exceeded=_exceeds_sram_threshold(beside, nvml, handle),
         remapped_rows=_with_exhausted_banks(beside, handle, reading.remapped_rows),
-        nvlinks=None if is_cut else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
+        nvlinks=None if is_partitioned else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
         slowdowns=_slowdowns(beside, handle),
-        migs=frozenset(mig_uuids(beside, handle)) if is_cut else None,
+        migs=frozenset(mig_uuids(beside, handle)) if is_partitioned else None,
         registration=_registration(beside, nvml, handle),
     )
 

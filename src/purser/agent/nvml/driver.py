@@ -131,7 +131,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         return f"GPU {self.index} ({self.uuid})"
 
     @property
-    def is_cut(self) -> bool:
+    def is_partitioned(self) -> bool:
         """Whether it is in MIG mode, and so of no use but as MIG devices."""
         return self.mig is not None and self.mig.enabled
 
@@ -147,7 +147,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
             memory_mib=self.memory_mib,
             compute_capability=(int(major), int(minor)) if is_known else None,
             can_mig=self.mig is not None,
-            mig_enabled=self.is_cut,
+            mig_enabled=self.is_partitioned,
             migs=self.migs,
             mig_kind="" if kind is None else kind.name,
             pci_class=pci_class,

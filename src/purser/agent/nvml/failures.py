@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Meaning(StrEnum):
+class FailureMeaning(StrEnum):
     """What a failure says."""
 
     REQUIRED = "required"
@@ -31,51 +31,51 @@ class Meaning(StrEnum):
 class FailedCall(msgspec.Struct, frozen=True):
     """Of one call."""
 
-    meaning: Meaning
+    meaning: FailureMeaning
     why: str
 
 
-def _all(meaning: Meaning, why: str, calls: Iterable[str]) -> dict[str, FailedCall]:
+def _all(meaning: FailureMeaning, why: str, calls: Iterable[str]) -> dict[str, FailedCall]:
     return dict.fromkeys(calls, FailedCall(meaning, why))
 
 
 CALL_FAILURES: Mapping[str, FailedCall] = {
     **_all(
-        Meaning.REQUIRED,
+        FailureMeaning.REQUIRED,
         "identifies the device: grants name UUIDs; models, quotas and what counts as a GPU depend on the name",
         ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName"),
     ),
     **_all(
-        Meaning.WHERE_SUPPORTED,
+        FailureMeaning.WHERE_SUPPORTED,
         "shares partition memory. A GPU that uses the machine's memory (GB10, Jetson Thor) does not report any. "
         "If a call that lacks permission (in a container, in MIG mode) counted as unsupported, the GPU would "
         "silently lose its shares",
         ("nvmlDeviceGetMemoryInfo",),
     ),
     **_all(
-        Meaning.SIGN_OF_LIFE,
+        FailureMeaning.SIGN_OF_LIFE,
         "is answered by the GPU's own processors, so a hang shows here first",
         ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage"),
     ),
     **_all(
-        Meaning.WHERE_SUPPORTED,
+        FailureMeaning.WHERE_SUPPORTED,
         "if a GPU in MIG mode were mistaken for a whole GPU, it would be granted in addition to its MIG devices (as "
         "with go-nvlib)",
         ("nvmlDeviceGetMigMode",),
     ),
     **_all(
-        Meaning.SIGN_OF_LIFE,
+        FailureMeaning.SIGN_OF_LIFE,
         "finds a GPU's MIG devices; most indexes have no device",
         ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"),
     ),
     **_all(
-        Meaning.SIGN_OF_LIFE,
+        FailureMeaning.SIGN_OF_LIFE,
         "GPUs are numbered by PCI address inside containers, and share limits rely on that numbering; a GPU that "
         "is not on a PCI bus has no address",
         ("nvmlDeviceGetPciInfo",),
     ),
     **_all(
-        Meaning.PROPERTY,
+        FailureMeaning.PROPERTY,
         "describes the GPU and its place in the machine; without this information, the GPU still serves pods",
         (
             "nvmlDeviceGetMinorNumber",
@@ -91,7 +91,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
         ),
     ),
     **_all(
-        Meaning.PROPERTY,
+        FailureMeaning.PROPERTY,
         "reports health; some boards and drivers do not support these calls, which is not a sign of a fault",
         (
             "nvmlDeviceGetEccMode",
@@ -107,7 +107,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
         ),
     ),
     **_all(
-        Meaning.PROPERTY,
+        FailureMeaning.PROPERTY,
         "describes a MIG device, which may no longer exist; its GPU is unaffected",
         (
             "nvmlDeviceGetAttributes_v2",
@@ -116,7 +116,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
         ),
     ),
     **_all(
-        Meaning.PROPERTY,
+        FailureMeaning.PROPERTY,
         "is a measurement; on failure, only its metric is missing",
         (
             "nvmlDeviceGetClockInfo",
@@ -134,7 +134,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
         ),
     ),
     **_all(
-        Meaning.PROPERTY,
+        FailureMeaning.PROPERTY,
         "lists the GPU's processes; if the list grows between the binding's two calls, the binding raises an error",
         (
             "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -144,12 +144,12 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
         ),
     ),
     **_all(
-        Meaning.PROPERTY,
+        FailureMeaning.PROPERTY,
         "reports versions, for labels and advice",
         ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion"),
     ),
     **_all(
-        Meaning.REFUSAL,
+        FailureMeaning.REFUSAL,
         "concerns all devices; raises `DriverError`",
         (
             "nvmlInit",
@@ -165,7 +165,7 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
         ),
     ),
     **_all(
-        Meaning.REFUSAL,
+        FailureMeaning.REFUSAL,
         "changes or lists GPU instances; `MigCallError` and `HardwareError` say which call failed and why",
         (
             "nvmlDeviceSetMigMode",
@@ -185,10 +185,10 @@ CALL_FAILURES: Mapping[str, FailedCall] = {
     ),
 }
 
-_OF_THE_DEVICE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
+_DEVICE_ERRORS = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 """Whatever is asked, these are about the device."""
 
-_LACKS = (
+_UNSUPPORTED_ERRORS = (
     "NVML_ERROR_NOT_SUPPORTED",
     "NVML_ERROR_FUNCTION_NOT_FOUND",
     "NVML_ERROR_NO_PERMISSION",
@@ -198,17 +198,17 @@ _LACKS = (
 )
 """The device, the driver or this process has no such thing; or the driver knows an older form of the question."""
 
-DISTINGUISHED = (*_OF_THE_DEVICE, *_LACKS)
+DISTINGUISHED = (*_DEVICE_ERRORS, *_UNSUPPORTED_ERRORS)
 """The errors that `is_fault` knows."""
 
 
-def is_fault(meaning: Meaning, error: str) -> bool:
+def is_fault(meaning: FailureMeaning, error: str) -> bool:
     """Whether a device is at fault that answers with this error, by the name of NVML's constant; empty: one that is not
     in `DISTINGUISHED`, or an answer that nobody can read."""
-    if error in _OF_THE_DEVICE:
+    if error in _DEVICE_ERRORS:
         return True
-    if meaning is Meaning.PROPERTY:
+    if meaning is FailureMeaning.PROPERTY:
         return False
-    if meaning is Meaning.WHERE_SUPPORTED:
+    if meaning is FailureMeaning.WHERE_SUPPORTED:
         return error not in ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND")
-    return meaning is Meaning.REQUIRED or error not in _LACKS
+    return meaning is FailureMeaning.REQUIRED or error not in _UNSUPPORTED_ERRORS

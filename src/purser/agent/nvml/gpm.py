@@ -55,7 +55,7 @@ class PerformanceMonitor:
             return {}
         before, self._last = self._last, sample
         self._spare = before
-        return {} if before is None else self._between(calls, before, sample)
+        return {} if before is None else self._metrics_between(calls, before, sample)
 
     def close(self) -> None:
         """Give NVML its samples back."""
@@ -70,7 +70,7 @@ class PerformanceMonitor:
             return calls.ask(lambda _: True, "nvmlGpmSampleGet", self._handle, sample) or False
         return calls.ask(lambda _: True, "nvmlGpmMigSampleGet", self._handle, self._instance, sample) or False
 
-    def _between(self, calls: DeviceCalls, before: Any, now: Any) -> dict[str, float]:
+    def _metrics_between(self, calls: DeviceCalls, before: Any, now: Any) -> dict[str, float]:
         nvml = self._nvml
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version = nvml.NVML_GPM_METRICS_GET_VERSION

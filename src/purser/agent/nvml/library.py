@@ -185,7 +185,7 @@ class LibraryDriver:
         """See `Driver.while_closed`."""
         with self._events_lock, self._lock:
             self._check_open()
-            with self._no_reading():
+            with self._without_readings():
                 self._stop()
                 try:
                     action()
@@ -200,7 +200,7 @@ class LibraryDriver:
         self._closed.set()
         with self._events_lock, self._lock:
             try:
-                with self._no_reading():
+                with self._without_readings():
                     self._stop()
             except DriverError:
                 return  # a call that never returns keeps the library: it ends with the process
@@ -227,7 +227,7 @@ class LibraryDriver:
             yield handle
 
     @contextmanager
-    def _no_reading(self) -> Iterator[None]:
+    def _without_readings(self) -> Iterator[None]:
         """No reading is under way and none begins. Raises `DriverError` where one does not end."""
         with self._readings:
             if not self._readings.wait_for(lambda: not self._under_way, PENDING_READINGS_TIMEOUT_S):
@@ -314,11 +314,11 @@ class LibraryDriver:
         named = {gpu.uuid for gpu in seen if gpu.uuid is not None}
         before = {gpu.uuid: gpu for gpu in self._gpus}
         return [
-            self._recall(gpu, named) if gpu.fault is not None else _with_known(gpu, before.get(gpu.uuid, gpu))
+            self._restore_identity(gpu, named) if gpu.fault is not None else _with_known(gpu, before.get(gpu.uuid, gpu))
             for gpu in seen
         ]
 
-    def _recall(self, gpu: Gpu, named: set[str]) -> Gpu:
+    def _restore_identity(self, gpu: Gpu, named: set[str]) -> Gpu:
         if gpu.uuid is not None:
             known = next((old for old in self._gpus if old.uuid == gpu.uuid), gpu)
         else:
@@ -348,12 +348,12 @@ class LibraryDriver:
         )
 
 
-_LASTING = ("minor", "pci_bus_id", "pci_device", "numa_node", "compute_capability", "architecture", "brand")
+_LASTING_FACTS = ("minor", "pci_bus_id", "pci_device", "numa_node", "compute_capability", "architecture", "brand")
 """What stays the same as long as the driver runs."""
 
 
 def _with_known(gpu: Gpu, before: Gpu) -> Gpu:
-    known = {name: getattr(before, name) for name in _LASTING if getattr(gpu, name) in ("", None)}
+    known = {name: getattr(before, name) for name in _LASTING_FACTS if getattr(gpu, name) in ("", None)}
     return msgspec.structs.replace(gpu, **known)
 
 

@@ -10,7 +10,7 @@ from purser.core.kubernetes.quantities import MIB
 MAX_MIG_DEVICES = 64
 """Of one GPU; no GPU has more than 14."""
 
-_IN_NAME = " MIG "
+_MIG_NAME_SEPARATOR = " MIG "
 """Of a MIG device, between its GPU's model and its profile."""
 
 
@@ -30,7 +30,7 @@ def mig_handles(calls: DeviceCalls, gpu: Any) -> Iterator[Any]:
 
 def mig_uuids(calls: DeviceCalls, gpu: Any) -> Iterator[str]:
     """The same of their uuids."""
-    found = (calls.ask_part(str, "nvmlDeviceGetUUID", handle) for handle in mig_handles(calls, gpu))
+    found = (calls.ask_mig_device(str, "nvmlDeviceGetUUID", handle) for handle in mig_handles(calls, gpu))
     return (uuid for uuid in found if uuid)
 
 
@@ -40,14 +40,14 @@ def _devices(calls: DeviceCalls, gpu: Any, total_bytes: int) -> Iterator[NodeMig
 
 
 def _device(calls: DeviceCalls, handle: Any, total_bytes: int) -> NodeMigDevice | None:
-    uuid = calls.ask_part(str, "nvmlDeviceGetUUID", handle)
-    attributes = calls.ask_part(_attributes, "nvmlDeviceGetAttributes_v2", handle)
+    uuid = calls.ask_mig_device(str, "nvmlDeviceGetUUID", handle)
+    attributes = calls.ask_mig_device(_attributes, "nvmlDeviceGetAttributes_v2", handle)
     if not uuid or attributes is None:
         return None
-    memory_mib = calls.ask_part(total_mib, "nvmlDeviceGetMemoryInfo", handle)
+    memory_mib = calls.ask_mig_device(total_mib, "nvmlDeviceGetMemoryInfo", handle)
     return NodeMigDevice(
         uuid=uuid,
-        profile=_profile(calls.ask_part(str, "nvmlDeviceGetName", handle) or "", attributes, total_bytes),
+        profile=_profile(calls.ask_mig_device(str, "nvmlDeviceGetName", handle) or "", attributes, total_bytes),
         memory_mib=attributes["memorySizeMB"] if memory_mib is None else memory_mib,
         gi_slices=attributes["gpuInstanceSliceCount"],
         ci_slices=attributes["computeInstanceSliceCount"],
@@ -57,15 +57,15 @@ def _device(calls: DeviceCalls, handle: Any, total_bytes: int) -> NodeMigDevice 
         encoders=attributes["sharedEncoderCount"],
         jpeg_engines=attributes["sharedJpegCount"],
         ofa_engines=attributes["sharedOfaCount"],
-        gpu_instance=calls.ask_part(int, "nvmlDeviceGetGpuInstanceId", handle) or 0,
-        compute_instance=calls.ask_part(int, "nvmlDeviceGetComputeInstanceId", handle) or 0,
+        gpu_instance=calls.ask_mig_device(int, "nvmlDeviceGetGpuInstanceId", handle) or 0,
+        compute_instance=calls.ask_mig_device(int, "nvmlDeviceGetComputeInstanceId", handle) or 0,
     )
 
 
 def _profile(name: str, attributes: dict[str, int], total_bytes: int) -> str:
     """As the driver names it; of one that does not, by its size. One slice with engines for pictures has the media
     extension of its GPU."""
-    _, separator, profile = name.partition(_IN_NAME)
+    _, separator, profile = name.partition(_MIG_NAME_SEPARATOR)
     if separator and profile.strip():
         return profile.strip()
     from purser.core.mig.profiles import profile_name  # its package computes with numpy, for which agents have no room

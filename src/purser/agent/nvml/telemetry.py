@@ -37,7 +37,7 @@ class SensorCall(msgspec.Struct, frozen=True):
     """Arguments, by NVML's name of their value."""
 
 
-def _one(value: Any) -> tuple[float, ...]:
+def _single_value(value: Any) -> tuple[float, ...]:
     return (float(value),)
 
 
@@ -58,12 +58,12 @@ def _licensed(features: Any) -> tuple[float, ...]:
 
 
 SENSOR_CALLS: tuple[SensorCall, ...] = (
-    SensorCall(("DCGM_FI_DEV_SM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_SM",)),
-    SensorCall(("DCGM_FI_DEV_MEM_CLOCK",), "nvmlDeviceGetClockInfo", _one, ("NVML_CLOCK_MEM",)),
+    SensorCall(("DCGM_FI_DEV_SM_CLOCK",), "nvmlDeviceGetClockInfo", _single_value, ("NVML_CLOCK_SM",)),
+    SensorCall(("DCGM_FI_DEV_MEM_CLOCK",), "nvmlDeviceGetClockInfo", _single_value, ("NVML_CLOCK_MEM",)),
     SensorCall(("DCGM_FI_DEV_GPU_TEMP",), "nvmlDeviceGetTemperature", _celsius, ("NVML_TEMPERATURE_GPU",)),
     SensorCall(("DCGM_FI_DEV_POWER_USAGE",), "nvmlDeviceGetPowerUsage", lambda milliwatts: (int(milliwatts) / 1000,)),
-    SensorCall(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), "nvmlDeviceGetTotalEnergyConsumption", _one),
-    SensorCall(("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), "nvmlDeviceGetPcieReplayCounter", _one),
+    SensorCall(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), "nvmlDeviceGetTotalEnergyConsumption", _single_value),
+    SensorCall(("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), "nvmlDeviceGetPcieReplayCounter", _single_value),
     SensorCall(
         ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"),
         "nvmlDeviceGetUtilizationRates",

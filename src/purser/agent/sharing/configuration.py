@@ -133,7 +133,7 @@ class SharingConfigWatch:
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._label = ""
         self._chosen_before: tuple[str, str] | None = None
-        self._made: SharingConfig | str = SharingConfig()
+        self._build_config: SharingConfig | str = SharingConfig()
         """Of what was said last: the configuration, or what is wrong."""
         is_fixed = self._sharing.file is None and self._sharing.folder is None
         self.config: Latest[SharingConfig | None] = Latest(config_of(self._sharing) if is_fixed else None)
@@ -159,15 +159,17 @@ class SharingConfigWatch:
         try:
             chosen = self._chosen()
             if chosen != self._chosen_before:
-                node, last = self._settings.node_name, self.config.value or self._remembered()
-                self._made = await in_thread(lambda: _made(self._sharing, *chosen, node, last), "purser-config")
+                node, last = self._settings.node_name, self.config.value or self._read_stored()
+                self._build_config = await in_thread(
+                    lambda: _build_config(self._sharing, *chosen, node, last), "purser-config"
+                )
                 self._chosen_before = chosen
-            if isinstance(self._made, str):
-                raise SharingError(self._made)
-            config = self._made
+            if isinstance(self._build_config, str):
+                raise SharingError(self._build_config)
+            config = self._build_config
             self._report_problem("")
         except SharingError as error:
-            config = self.config.value or self._remembered() or config_of(self._sharing)
+            config = self.config.value or self._read_stored() or config_of(self._sharing)
             self._report_problem(f"{config.after()}: {error}")
         before = self.config.value
         if self.config.set(config) and config != before:
@@ -175,7 +177,7 @@ class SharingConfigWatch:
             for note in config.told:
                 log.warning("Parts of the device plugin's configuration are ignored", note=note)
             self._on_notes(config.told)
-            self._remember(config)
+            self._store(config)
 
     def _chosen(self) -> tuple[str, str]:
         """Name and text of the file that the node is to go by, empty where that is none. Raises `SharingError`."""
@@ -210,7 +212,7 @@ class SharingConfigWatch:
             self._label_known, self._label = True, label
             self._look.set()
 
-    def _remembered(self) -> SharingConfig | None:
+    def _read_stored(self) -> SharingConfig | None:
         try:
             stored = _stored.read(read_start(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
             node = self._settings.node_name
@@ -222,7 +224,7 @@ class SharingConfigWatch:
             log.warning("The stored configuration is invalid", error=str(error))
             return None
 
-    def _remember(self, config: SharingConfig) -> None:
+    def _store(self, config: SharingConfig) -> None:
         path = self._settings.plugin_config
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -231,7 +233,9 @@ class SharingConfigWatch:
             log.warning("Cannot store the configuration", path=str(path), error=str(error))
 
 
-def _made(sharing: SharingSettings, name: str, text: str, node: str, last: SharingConfig | None) -> SharingConfig | str:
+def _build_config(
+    sharing: SharingSettings, name: str, text: str, node: str, last: SharingConfig | None
+) -> SharingConfig | str:
     try:
         return config_of(sharing, name, text, node, last)
     except SharingError as error:

@@ -28,7 +28,7 @@ log = structlog.get_logger("purser.agent")
 PACKAGE_NAME = "fw.app.name"
 """Of the running firmware's versions: https://docs.kernel.org/networking/devlink/ice.html."""
 
-ASK_AGAIN_AFTER_S = 60.0
+REQUERY_PERIOD_S = 60.0
 """What was said of a controller holds for so long: ddptool is a process, and packages are loaded by hand."""
 
 _FAMILY, _INFO_GET, _BUS_NAME, _DEVICE_NAME = "devlink", 51, 1, 2
@@ -48,15 +48,15 @@ class DdpPackages:
         self._clock = clock
         self._known: dict[str, tuple[float, str]] = {}
         """By address: when that was asked, and the package."""
-        self._tool_failed_at = -ASK_AGAIN_AFTER_S
+        self._tool_failed_at = -REQUERY_PERIOD_S
 
     def of(self, addresses: Collection[str]) -> dict[str, str]:
         """By PCI address the package's name; empty: none, or that was never told. Where it cannot be told now, what was
         told last holds."""
         for address in addresses:
             now = self._clock()
-            asked_at, package = self._known.get(address, (-ASK_AGAIN_AFTER_S, ""))
-            if now < asked_at + ASK_AGAIN_AFTER_S:
+            asked_at, package = self._known.get(address, (-REQUERY_PERIOD_S, ""))
+            if now < asked_at + REQUERY_PERIOD_S:
                 continue
             try:
                 package = self._ask(address)
@@ -87,7 +87,7 @@ class DdpPackages:
         tool = ddptool_of(self._host_root, self._namespace)
         if not tool:
             return ""
-        if self._clock() < self._tool_failed_at + ASK_AGAIN_AFTER_S:
+        if self._clock() < self._tool_failed_at + REQUERY_PERIOD_S:
             raise DdpError("ddptool failed recently")
         try:
             return package_by_ddptool(tool, address)

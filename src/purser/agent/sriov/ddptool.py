@@ -25,7 +25,7 @@ MAX_PACKAGE_NAME = 256
 """Characters: Intel's own are below 32."""
 
 _NO_PACKAGE = 8
-_ENDS_WITHIN_S = 1.0
+_EXIT_TIMEOUT_S = 1.0
 """A killed process ends within this time, unless it hangs in the driver."""
 
 _FOLDERS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
@@ -119,5 +119,5 @@ def _run(command: Sequence[str]) -> tuple[int, bytes]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_ENDS_WITHIN_S)
+                process.wait(_EXIT_TIMEOUT_S)
     raise DdpError(f"ddptool did not finish within {DDPTOOL_DEADLINE_S:g} s")

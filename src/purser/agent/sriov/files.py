@@ -89,7 +89,7 @@ class SriovCdiFiles:
         contents = {name: msgspec.json.encode(each) for name, each in wanted.items()}
         for path in sorted(self._folder.glob(f"{CDI_PREFIX}*")):
             if path.name not in wanted:
-                if (kept := _still_held(path, held, given)) is None:
+                if (kept := _held_part(path, held, given)) is None:
                     path.unlink(missing_ok=True)
                 else:
                     contents[path.name] = msgspec.json.encode(kept)
@@ -101,7 +101,7 @@ class SriovCdiFiles:
                 log.info("Wrote a CDI specification", file=name)
 
 
-def _still_held(path: Path, held: Collection[str], given: Collection[tuple[str, str]]) -> CdiSpecification | None:
+def _held_part(path: Path, held: Collection[str], given: Collection[tuple[str, str]]) -> CdiSpecification | None:
     """What stays of a file of no pool; None: nothing. ``given``: kinds and names of other files' devices."""
     try:
         found = _specification.read(read_start(path, _MAX_CDI_BYTES + 1))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-ANSWER_WITHIN_S = 3.0
+ANSWER_TIMEOUT_S = 3.0
 """The kernel answers at once, or once a card's firmware has."""
 
 _NETLINK_GENERIC = 16
@@ -124,5 +124,5 @@ def _socket_in(namespace: Path) -> socket.socket:
 
 def _opened() -> socket.socket:
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC)
-    opened.settimeout(ANSWER_WITHIN_S)
+    opened.settimeout(ANSWER_TIMEOUT_S)
     return opened

@@ -33,10 +33,10 @@ _PORT = re.compile(r"p\d+(s\d+)?", re.ASCII)
 """Port name of the PF's own port."""
 _UPLINK = "has the node's default route"
 _MAX_ATTRIBUTE_BYTES = 4096
-_MAX_LOWER = 4
+_MAX_LOWER_DEVICES = 4
 """How deep a default route's interface is looked through: a VLAN of a bridge of a bond of PFs."""
-_NO_PREFIX = "00000000"
-_NO_PREFIX_V6 = 32 * "0"
+_DEFAULT_ROUTE_V4 = "00000000"
+_DEFAULT_ROUTE_V6 = 32 * "0"
 
 
 class RoutesError(OSError):
@@ -238,7 +238,7 @@ def _uplinks(tree: SriovTree) -> frozenset[str]:
     except OSError as error:
         raise RoutesError(f"cannot read the node's routes: {error}") from error
     found = set(wave)
-    for _ in range(_MAX_LOWER):
+    for _ in range(_MAX_LOWER_DEVICES):
         inner = (each.name for name in wave for each in _listed(tree.sys / "class/net" / name))
         wave = {name.removeprefix("lower_") for name in inner if name.startswith("lower_")} - found
         found |= wave
@@ -255,11 +255,11 @@ def _default_routes(path: Path, is_default: Callable[[list[str]], bool], interfa
 
 
 def _is_default_v4(fields: list[str]) -> bool:
-    return fields[1] == fields[7] == _NO_PREFIX
+    return fields[1] == fields[7] == _DEFAULT_ROUTE_V4
 
 
 def _is_default_v6(fields: list[str]) -> bool:
-    return fields[0] == _NO_PREFIX_V6 and fields[1] == "00"
+    return fields[0] == _DEFAULT_ROUTE_V6 and fields[1] == "00"
 
 
 def _vfio_group(path: Path) -> tuple[str, str]:

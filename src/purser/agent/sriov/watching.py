@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from purser.agent.files import read_start
-from purser.agent.inventory import Advertised, on_host
+from purser.agent.inventory import KubeletDevice, on_host
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
@@ -42,14 +42,14 @@ log = structlog.get_logger("purser.agent")
 CONFIG_NAME = "config.json"
 """Of the file for nodes that have none of their own, in a folder with several."""
 
-LISTED_WITHIN_S = 5.0
+LISTING_TIMEOUT_S = 5.0
 """After an Allocate was answered, kubelet's list has the devices within this time. kubelet records them as soon as it
 has the answer; one that rejects the pod after all never lists them."""
 
-LOOK_AFTER_S = 0.5
+SCAN_DELAY_S = 0.5
 """After a container was given devices of which no grant says so: by then kubelet lists it."""
 
-Tell = Callable[[AgentReason, str], None]
+ReportEvent = Callable[[AgentReason, str], None]
 """An event on the node."""
 
 
@@ -62,7 +62,7 @@ class SriovPlugins:
         kubelet: KubeletBooks,
         metrics: AgentMetrics,
         failures: ObjectFailures,
-        tell: Tell,
+        tell: ReportEvent,
         on_refused: Callable[[AllocationRefused], None],
         neighbours: GpuNeighbours | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class SriovPlugins:
         self._pools: dict[str, SriovPool] = {}
         self._reported: dict[str, str] = {}
         self._noted: tuple[str, ...] = ()
-        self.devices: Latest[tuple[Advertised, ...]] = Latest(())
+        self.devices: Latest[tuple[KubeletDevice, ...]] = Latest(())
         """What kubelet learns."""
         self.registration = PluginRegistrations(settings, self.devices, self._make_plugin, metrics, failures)
 
@@ -154,7 +154,7 @@ class SriovPlugins:
             self._emit_once("", AgentReason.SRIOV_UNPUBLISHED, self._neighbours.look(tree.sys, pools, self._pods))
         self._keep_files(pools, held)
         self._report(pools)
-        self.devices.set(tuple(each for pool in pools for each in advertised_of(pool)))
+        self.devices.set(tuple(each for pool in pools for each in pool_devices(pool)))
 
     async def _current_config(self) -> SriovConfig | None:
         """The last one that could be read."""
@@ -195,7 +195,7 @@ class SriovPlugins:
         self._unanswered = ""
         self._pods, self._listed = pods, held_devices(pods)
         self._answered = {
-            id_: (resource, at) for id_, (resource, at) in self._answered.items() if began < at + LISTED_WITHIN_S
+            id_: (resource, at) for id_, (resource, at) in self._answered.items() if began < at + LISTING_TIMEOUT_S
         }
         return True
 
@@ -207,7 +207,7 @@ class SriovPlugins:
         now = time.monotonic()
         self._answered |= dict.fromkeys(ids, (resource, now))
         if not is_granted and self._neighbours is not None:  # else the scheduler knows already
-            asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look_again.set)
+            asyncio.get_running_loop().call_later(SCAN_DELAY_S, self._look_again.set)
 
     def _keep_files(self, pools: tuple[SriovPool, ...], held: Mapping[str, str]) -> None:
         seen = seen_of(self._node)
@@ -280,15 +280,15 @@ def sriov_text(path: Path, node: str) -> bytes:
         raise SriovConfigError(f"the SR-IOV configuration cannot be read: {error}") from error
 
 
-def advertised_of(pool: SriovPool) -> Iterator[Advertised]:
+def pool_devices(pool: SriovPool) -> Iterator[KubeletDevice]:
     """A pool's devices as kubelet's. What a container holds is listed even if it is gone: kubelet that restarts rejects
     pods whose devices it does not know."""
     for each in pool.members:
         numa = each.device.numa_node
         nodes = () if numa is None or pool.config.exclude_topology else (numa,)
-        yield Advertised(each.device.id, not each.trouble, nodes, pool.resource)
+        yield KubeletDevice(each.device.id, not each.trouble, nodes, pool.resource)
     for id_ in pool.missing:
-        yield Advertised(id_, healthy=False, resource=pool.resource)
+        yield KubeletDevice(id_, healthy=False, resource=pool.resource)
 
 
 def _unhealthy(pool: SriovPool) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.decisions.records import ModelsKnown, Moment, PlanMade, PodBound, PodGone, SchedulingStart
-from purser.core.fleet import FreeResources, Kept
+from purser.core.fleet import FreeResources, NominatedUsage
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.kubelet_snapshot import KubeletPods, ReportedKubelet
 from purser.core.grant.quota import QuotaLimits
@@ -21,7 +21,7 @@ from purser.core.model import NodeInventory, PodRequest
 from purser.core.placement import Placement, Refusal
 from purser.core.placement.mix import Mix
 
-Held = Mapping[str, Kept]
+Held = Mapping[str, NominatedUsage]
 """What is kept of nodes for others: by node."""
 
 _NOTE_BYTES = 1024
@@ -31,7 +31,7 @@ _REFUSED_NODE_BYTES = 100
 """The same of a node that is refused."""
 
 
-class Asked(NamedTuple):
+class DecisionInputs(NamedTuple):
     """A decision's inputs beside the fleet. Nothing of it changes afterwards."""
 
     request: PodRequest
@@ -68,7 +68,7 @@ class ChangesNote(msgspec.Struct, frozen=True):
 class JudgedNote(msgspec.Struct, frozen=True):
     """A pod was judged on nodes."""
 
-    asked: Asked
+    asked: DecisionInputs
     verb: str
     names: tuple[str, ...]
     """Of the rows of the evaluator's arrays; the same object as long as they are the same."""
@@ -86,7 +86,7 @@ class JudgedNote(msgspec.Struct, frozen=True):
 class PlacedNote(msgspec.Struct, frozen=True):
     """A pod was given devices of a node, or found not to fit."""
 
-    asked: Asked
+    asked: DecisionInputs
     node: str
     found: Placement | Refusal
     clock: int

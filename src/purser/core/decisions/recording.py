@@ -6,7 +6,7 @@ nothing is missed, whoever changed it. A request waits for this, so that all tha
 """
 
 from purser import __version__
-from purser.core.decisions.notes import Asked, ChangesNote, JudgedNote, NodeNote, Note, PlacedNote
+from purser.core.decisions.notes import ChangesNote, DecisionInputs, JudgedNote, NodeNote, Note, PlacedNote
 from purser.core.decisions.records import LOG_FORMAT, ModelsKnown, Moment, PlanMade, PodBound, PodGone, SchedulingStart
 from purser.core.fleet import Fleet
 from purser.core.fleet.kubelet_snapshot import KubeletPods
@@ -50,7 +50,7 @@ class Recording:
         """A pod that was not bound waits no more."""
         return [*self._changes(at, is_moment=True), PodGone(uid)]
 
-    def judged(self, at: float, asked: Asked, found: Evaluation, verb: str) -> list[Note]:
+    def judged(self, at: float, asked: DecisionInputs, found: Evaluation, verb: str) -> list[Note]:
         """A pod was judged on nodes just now."""
         notes, arrays = self._changes(at, is_moment=True), self._evaluator.arrays
         if self._moves != arrays.moves:
@@ -61,7 +61,7 @@ class Recording:
         return notes
 
     def placed(
-        self, at: float, asked: Asked, node: str, found: Placement | Refusal, *, is_early: bool = False
+        self, at: float, asked: DecisionInputs, node: str, found: Placement | Refusal, *, is_early: bool = False
     ) -> list[Note]:
         """A pod was given devices of a node just now, or found not to fit."""
         notes = self._changes(at, is_moment=True)

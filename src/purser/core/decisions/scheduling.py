@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from purser.core.decisions.digest import digest, keys_of
 from purser.core.decisions.masks import with_wide_masks
-from purser.core.decisions.notes import Asked
+from purser.core.decisions.notes import DecisionInputs
 from purser.core.decisions.numbered import numbered
 from purser.core.decisions.records import (
     CandidatesSeen,
@@ -42,7 +42,7 @@ from purser.core.decisions.records import (
 )
 from purser.core.decisions.transcript import counted_reasons
 from purser.core.device.limits import beyond_limits
-from purser.core.fleet import NOTHING_KEPT, Fleet, Kept
+from purser.core.fleet import NOTHING_KEPT, Fleet, NominatedUsage
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.kubelet_snapshot import KubeletPods, kubelet_report
 from purser.core.kubelet.cpuset import parse_cpuset
@@ -126,15 +126,15 @@ class SchedulingReplay:
                 self.follow(record)
         return None
 
-    def asked(self, record: NodesJudged | PodPlaced) -> Asked:
+    def asked(self, record: NodesJudged | PodPlaced) -> DecisionInputs:
         """What a decision depends on beside the fleet. Raises as `apply`."""
-        return Asked(self._request(record.pod, record.request), record.quota, self._held(record.held))
+        return DecisionInputs(self._request(record.pod, record.request), record.quota, self._held(record.held))
 
     def candidates(self, record: NodesJudged) -> list[str]:
         """The nodes that a decision is about. Raises as `apply`."""
         return numbered(self._candidates, record.candidates, "list of candidates")
 
-    def evaluate(self, asked: Asked, names: list[str]) -> Evaluation:
+    def evaluate(self, asked: DecisionInputs, names: list[str]) -> Evaluation:
         """A decision on these nodes, as the scheduler makes it."""
         own = self.fleet.ledger.grant(asked.request.uid)
         found = self._evaluator.evaluate(asked.request, names, asked.left, own)
@@ -188,7 +188,7 @@ class SchedulingReplay:
             case NodeOrder():
                 self._evaluator.rank_nodes(list(map(self.node, record.nodes)))
             case ModelsKnown():
-                self._evaluator.arrays.know_models(record.models)
+                self._evaluator.arrays.number_models(record.models)
             case _:
                 raise ValueError("this is not a scheduler's record")
 
@@ -314,9 +314,11 @@ class SchedulingReplay:
         kubelet = request.kubelet_pod and replace(request.kubelet_pod, uid=pod.uid)
         return replace(request, uid=pod.uid, namespace=pod.namespace, name=pod.name, kubelet_pod=kubelet)
 
-    def _held(self, held: tuple[HeldForOthers, ...]) -> dict[str, Kept]:
+    def _held(self, held: tuple[HeldForOthers, ...]) -> dict[str, NominatedUsage]:
         return {
-            self.node(each.node): Kept(each.usage, {(pool, place): count for pool, place, count in each.pools})
+            self.node(each.node): NominatedUsage(
+                each.usage, {(pool, place): count for pool, place, count in each.pools}
+            )
             for each in held
         }
 

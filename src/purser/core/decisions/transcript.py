@@ -13,7 +13,7 @@ import numpy.typing as npt
 from purser.core.decisions.digest import digest, keys_of
 from purser.core.decisions.masks import without_wide_masks
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.notes import Asked, ChangesNote, Held, JudgedNote, NodeNote, Note, PlacedNote
+from purser.core.decisions.notes import ChangesNote, DecisionInputs, Held, JudgedNote, NodeNote, Note, PlacedNote
 from purser.core.decisions.records import (
     CandidatesSeen,
     CpuLists,
@@ -174,7 +174,7 @@ class Transcript:
             known.pods = node.pods
             found.append(KubeletPodsTaken(number, node.pods))
 
-    def _pod(self, asked: Asked) -> PodKey:
+    def _pod(self, asked: DecisionInputs) -> PodKey:
         request, names = asked.request, self._names
         created = parsed(asked.created) or 0.0
         return PodKey(request.uid, names.namespace(request.namespace), names.pod(request.name), created)

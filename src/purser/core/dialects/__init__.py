@@ -20,7 +20,7 @@ from purser.core.decoding import brief
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
 from purser.core.dialects import gpushare, hami, kai, nvidia, volcano, volcano_vgpu
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
-from purser.core.dialects.enforcement import held, held_by_vendor, requires_enforcement
+from purser.core.dialects.enforcement import held, requires_enforcement, vendor_enforcement
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_alike, check_init_containers
 from purser.core.dialects.init_resources import restored
@@ -84,7 +84,7 @@ VENDORS: Mapping[str, VendorDialect] = {family.name: VendorDialect(family) for f
 _VENDOR_OF = {resource: dialect for dialect in VENDORS.values() for resource in dialect.WORDS}
 _SYSTEMS: Mapping[str, Dialect] = {**SHARING, **VENDORS}
 
-_PLAIN: Dialect = nvidia
+_DEFAULT_DIALECT: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
 
 WORDS: Mapping[str, Word] = {resource: word for dialect in SHARING.values() for resource, word in dialect.WORDS.items()}
@@ -138,7 +138,7 @@ def vendor_records(pod: PodManifest) -> frozenset[str]:
 
 def asks_for_devices(pod: PodManifest) -> bool:
     """Whether any container asks for devices, in sense or nonsense."""
-    if INIT_RESOURCES_ANNOTATION in pod.annotations or kai.is_spoken(pod):
+    if INIT_RESOURCES_ANNOTATION in pod.annotations or kai.has_request_annotations(pod):
         return True
     return any(_claimants(pod, container) for container in pod.containers)
 
@@ -283,8 +283,8 @@ def _claimants(pod: PodManifest, container: ContainerSpec) -> list[Dialect]:
         return []
     claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(pod, container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
-        claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
-    return claimants or ([_PLAIN] if _PLAIN.claims(pod, container) else [])
+        claimants = [dialect for dialect in claimants if _uses_words_of(dialect, container)]
+    return claimants or ([_DEFAULT_DIALECT] if _DEFAULT_DIALECT.claims(pod, container) else [])
 
 
 def _systems(pod: PodManifest) -> tuple[str, ...]:
@@ -294,7 +294,7 @@ def _systems(pod: PodManifest) -> tuple[str, ...]:
     )
 
 
-def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
+def _uses_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
     return any(asks_for(container, resource) for resource in dialect.WORDS)
 
 
@@ -316,13 +316,13 @@ def _parse_container(
         return None
     hold = SpecHold() if isinstance(dialect, VendorDialect) else spec_hold(container)
     if required:
-        devices = held_by_vendor(devices) if isinstance(dialect, VendorDialect) else held(devices, hold)
+        devices = vendor_enforcement(devices) if isinstance(dialect, VendorDialect) else held(devices, hold)
     # Of other vendors' devices nobody says below which switch they are.
-    beside = () if isinstance(dialect, VendorDialect) else _beside(container)
+    beside = () if isinstance(dialect, VendorDialect) else _other_limits(container)
     return ContainerRequest(container.name, container.kind, devices, hold, beside)
 
 
-def _beside(container: ContainerSpec) -> tuple[tuple[str, int], ...]:
+def _other_limits(container: ContainerSpec) -> tuple[tuple[str, int], ...]:
     """Its limits of other plugins' resources. An invalid quantity is reported by the API server."""
     others = [name for name in container.limits if "/" in name and not is_gpu_word(name) and name not in _VENDOR_OF]
     found = []

@@ -27,6 +27,6 @@ def held(devices: DeviceRequest, hold: SpecHold) -> DeviceRequest:
     return msgspec.structs.replace(devices, held_by=enforcing(hold, devices.count))
 
 
-def held_by_vendor(devices: DeviceRequest) -> DeviceRequest:
+def vendor_enforcement(devices: DeviceRequest) -> DeviceRequest:
     """The same of another vendor's devices: their device plugin holds shares."""
     return msgspec.structs.replace(devices, held_by=(Enforcement.VENDOR, Enforcement.WHOLE_DEVICE))

@@ -178,7 +178,7 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, 
     return record
 
 
-def node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_plugins: bool) -> dict[str, str]:
+def hami_node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_plugins: bool) -> dict[str, str]:
     """What a pod must carry on a node that HAMi's scheduler knows, whatever words it uses: HAMi's scheduler counts its
     GPUs by that. ``is_plugins``: HAMi's device plugin serves the node, and finds there what to give to the pod."""
     seconds, held = str(at_ns // _NANOSECONDS), _encoded([_shares_of(container, grant) for container in pod.containers])

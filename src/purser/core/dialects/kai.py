@@ -52,7 +52,7 @@ MARKS: frozenset[str] = frozenset()
 AMOUNTS = (GPU_FRACTION, KAI_GPU_MEMORY)
 """The annotations that say how much."""
 
-_ASKS = (*AMOUNTS, GPU_FRACTION_NUM_DEVICES)
+_REQUEST_ANNOTATIONS = (*AMOUNTS, GPU_FRACTION_NUM_DEVICES)
 _IN_LIMITS = frozenset(
     word for each in (hami, volcano, volcano_vgpu, gpushare) for word in each.WORDS if word != hami.PRIORITY
 )
@@ -79,9 +79,9 @@ class _Share(msgspec.Struct, frozen=True):
         return {GPU_RESOURCE: self.count, **amount}
 
 
-def is_spoken(pod: PodManifest) -> bool:
+def has_request_annotations(pod: PodManifest) -> bool:
     """Whether the pod asks for a share by annotation, in sense or nonsense, and the webhook has not seen it yet."""
-    if not any(name in pod.annotations for name in _ASKS):
+    if not any(name in pod.annotations for name in _REQUEST_ANNOTATIONS):
         return False
     if pod.scheduler_name == KAI_SCHEDULER:
         return True
@@ -91,20 +91,20 @@ def is_spoken(pod: PodManifest) -> bool:
 def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     """Whether the pod's annotations are for this container, and it asks for nothing else than they do. In a pod of
     KAI's scheduler it may ask for something else, which is refused later."""
-    if not (any(name in pod.annotations for name in _ASKS) and _is_meant(pod, container)):
+    if not (any(name in pod.annotations for name in _REQUEST_ANNOTATIONS) and _gets_share(pod, container)):
         return False
     if pod.scheduler_name == KAI_SCHEDULER:
         return True
     asked = _asked(container)
-    return asked == _as_hami_resources(pod) if asked else is_spoken(pod)
+    return asked == _as_hami_resources(pod) if asked else has_request_annotations(pod)
 
 
-def is_heard(pod: PodManifest) -> bool:
+def annotations_apply(pod: PodManifest) -> bool:
     """Whether the annotations count: before the webhook has seen the pod, and after."""
-    return is_spoken(pod) or any(claims(pod, container) for container in pod.containers)
+    return has_request_annotations(pod) or any(claims(pod, container) for container in pod.containers)
 
 
-def _is_meant(pod: PodManifest, container: ContainerSpec) -> bool:
+def _gets_share(pod: PodManifest, container: ContainerSpec) -> bool:
     """By its name; otherwise it is the first that is not an init container, which come first in kubelet's order."""
     if (name := pod.annotations.get(GPU_FRACTION_CONTAINER_NAME)) is not None:
         return container.name == name
@@ -140,9 +140,9 @@ def check_pod(pod: PodManifest, problems: Problems) -> None:
     """Notes what KAI's admission refuses of the pod as a whole, and a container that is not there."""
     if pod.scheduler_name == KAI_SCHEDULER and _sets_mps_for_whole_gpus(pod):
         problems.add(f"annotation {KAI_MPS} applies only with {GPU_FRACTION} or {KAI_GPU_MEMORY}: remove it")
-    if not is_spoken(pod):
+    if not has_request_annotations(pod):
         return
-    others = [container for container in pod.containers if not _is_meant(pod, container)]
+    others = [container for container in pod.containers if not _gets_share(pod, container)]
     if len(others) == len(pod.containers):
         name = pod.annotations.get(GPU_FRACTION_CONTAINER_NAME, "")
         problems.add(
@@ -244,7 +244,7 @@ def warnings(pod: PodManifest) -> tuple[str, ...]:
     asks for it."""
     text = pod.annotations.get(GPU_FRACTION, "")
     value = _fraction(text)
-    if value is None or not is_heard(pod):
+    if value is None or not annotations_apply(pod):
         return ()
     percent = math.floor(100 * value)
     if 100 * value == percent:

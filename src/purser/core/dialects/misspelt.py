@@ -47,7 +47,7 @@ def meant(name: str) -> str:
     return ""
 
 
-def names_gpu_otherwise(container: ContainerSpec) -> bool:
+def uses_other_gpu_name(container: ContainerSpec) -> bool:
     """Whether the container says in another word than ``nvidia.com/gpu`` how many GPUs it asks for, and not in that."""
     names = [*dict.fromkeys((*container.limits, *container.requests))]
     return GPU_RESOURCE not in names and any(meant(name) == GPU_RESOURCE for name in names[:_MAX_NAMES])

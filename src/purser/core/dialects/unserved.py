@@ -88,7 +88,9 @@ def unserved_words(
     """
     # One by one: an answer may search all nodes for each name, and pods may have thousands of names.
     found = chain(
-        _hints(pod, is_offered, mig_resources, managed), _ignored(pod, is_placed), _time_sliced(pod, has_label)
+        _hints(pod, is_offered, mig_resources, managed),
+        _ignored_annotations(pod, is_placed),
+        _time_sliced(pod, has_label),
     )
     return tuple(islice(found, _MAX_HINTS))
 
@@ -129,7 +131,7 @@ def _hints(
             yield f"no node offers {name[:80]}, so the pod stays pending: {hint}"
 
 
-def _ignored(pod: PodManifest, is_placed: bool) -> Iterator[str]:
+def _ignored_annotations(pod: PodManifest, is_placed: bool) -> Iterator[str]:
     for name, instead in (_ANNOTATIONS | (_PLACING if is_placed else {})).items():
-        if name in pod.annotations and not (name in kai.AMOUNTS and kai.is_heard(pod)):
+        if name in pod.annotations and not (name in kai.AMOUNTS and kai.annotations_apply(pod)):
             yield f"Purser ignores annotation {name}: {instead}"

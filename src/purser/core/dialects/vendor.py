@@ -136,7 +136,7 @@ class VendorDialect:
         memory, cores = family.memory, family.cores
         is_whole = count > 1 or (memory is not None and container.quantity(memory.resource) is None)
         for part in (memory, cores):
-            if part is not None and (each := _each_names(part, count, is_whole)):
+            if part is not None and (each := _amount_per_device(part, count, is_whole)):
                 found[part.resource] = str(each * count)
         return found if count else {}
 
@@ -166,7 +166,7 @@ class VendorDialect:
         return {}
 
 
-def _each_names(part: MemoryResource | CoresResource, count: int, is_whole: bool) -> int:
+def _amount_per_device(part: MemoryResource | CoresResource, count: int, is_whole: bool) -> int:
     """What a container must name of it for each of so many devices; 0: nothing."""
     if part.whole and is_whole:
         return part.whole

@@ -44,9 +44,9 @@ def vendor_record(
         "memory": first.memory_mib // family.memory_unit_mib(),
         "minor": "" if chosen is None else chosen[0].minor,
         "slices": "" if chosen is None else chosen[1].slices,
-        "profiles": _assigned(profiles),
-        "by_container": _by_container(held),
-        "templates": _templates(family, shares, is_soft),
+        "profiles": _enflame_record(profiles),
+        "by_container": _metax_record(held),
+        "templates": _ascend_record(family, shares, is_soft),
     }
     records = dict(family.records)
     if len(shares) > 1:
@@ -85,16 +85,16 @@ def _numbers(family: DeviceFamily, pod: PodManifest, grant: Grant, indices: Mapp
                 yield indices[share.uuid]
 
 
-def _by_container(held: Sequence[Sequence[DeviceShare]]) -> str:
+def _metax_record(held: Sequence[Sequence[DeviceShare]]) -> str:
     """As MetaX's plugin reads it; what is zero is left out."""
     found = [
-        [{"uuid": share.uuid, **_not_zero(compute=share.cores_percent, vRam=share.memory_mib)} for share in each]
+        [{"uuid": share.uuid, **_without_zeros(compute=share.cores_percent, vRam=share.memory_mib)} for share in each]
         for each in held
     ]
     return msgspec.json.encode(found).decode()
 
 
-def _not_zero(**amounts: int) -> dict[str, int]:
+def _without_zeros(**amounts: int) -> dict[str, int]:
     return {name: value for name, value in amounts.items() if value}
 
 
@@ -112,7 +112,7 @@ def _profiles(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[
     return found
 
 
-def _assigned(profiles: Mapping[str, tuple[Slicing, SliceProfile]]) -> str:
+def _enflame_record(profiles: Mapping[str, tuple[Slicing, SliceProfile]]) -> str:
     """As Enflame's plugin reads it, in the order of Go's maps."""
     found = {
         name: {
@@ -126,12 +126,12 @@ def _assigned(profiles: Mapping[str, tuple[Slicing, SliceProfile]]) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def _templates(family: DeviceFamily, shares: Sequence[DeviceShare], is_soft: bool) -> str:
+def _ascend_record(family: DeviceFamily, shares: Sequence[DeviceShare], is_soft: bool) -> str:
     """As Ascend's plugin reads it; what is empty is left out."""
     found: list[dict[str, str | int]] = []
     for share in shares:
         template = None if share.is_whole or is_soft else family.template_for(share.memory_mib)
         named: dict[str, str | int] = {} if template is None else {"temp": template.name}
-        cores = _not_zero(core=share.cores_percent) if is_soft else {}
+        cores = _without_zeros(core=share.cores_percent) if is_soft else {}
         found.append({"UUID": share.uuid, **named, "memory": share.memory_mib, **cores})
     return msgspec.json.encode(found).decode()

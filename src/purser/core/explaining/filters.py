@@ -91,7 +91,7 @@ def first_rejection(
         for port in sorted(needs.ports):
             if port.conflicts(taken):
                 return FilterRejection(FilterReason.PORTS, f"{port.port}/{port.protocol}")
-    return _short_of(needs.amounts, node.allocatable, used) or _volume_rejection(needs, node)
+    return _missing_resource(needs.amounts, node.allocatable, used) or _volume_rejection(needs, node)
 
 
 def _volume_rejection(needs: PodNeeds, node: FilteredNode) -> FilterRejection | None:
@@ -100,7 +100,7 @@ def _volume_rejection(needs: PodNeeds, node: FilteredNode) -> FilterRejection | 
     return None if name is None else FilterRejection(FilterReason.VOLUME, name)
 
 
-def _short_of(asked: Amounts, allocatable: Amounts, used: Amounts) -> FilterRejection | None:
+def _missing_resource(asked: Amounts, allocatable: Amounts, used: Amounts) -> FilterRejection | None:
     for resource, amount in asked.items():
         free = allocatable.get(resource, 0) - used.get(resource, 0)
         if amount > 0 and amount > free:
@@ -134,7 +134,7 @@ def amounts_of(quantities: Mapping[str, QuantityLike]) -> dict[str, int]:
     }
 
 
-def added_up(parts: Iterable[Amounts]) -> dict[str, int]:
+def summed_amounts(parts: Iterable[Amounts]) -> dict[str, int]:
     """What several pods take together."""
     total: dict[str, int] = {}
     for part in parts:
@@ -144,7 +144,7 @@ def added_up(parts: Iterable[Amounts]) -> dict[str, int]:
 
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return added_up((one, other))
+    return summed_amounts((one, other))
 
 
 def _larger(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ MAX_LABEL = 63
 """Characters of a label's value, and of its key without the prefix."""
 
 _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_ENDS = "-_."
+_PUNCTUATION = "-_."
 
 
 class LabelTrouble(Exception):
@@ -26,8 +26,8 @@ def label_value(text: str, ending: str = "") -> str:
     Feature discovery publishes values that Kubernetes refuses, such as of the machine ``To Be Filled By O.E.M.``: here
     they lose what is too long, and what may not stand at either end.
     """
-    kept = as_label(text).strip(_ENDS)[: MAX_LABEL - len(ending)].rstrip(_ENDS)
-    return f"{kept}{ending}" if kept else ending.lstrip(_ENDS)
+    kept = as_label(text).strip(_PUNCTUATION)[: MAX_LABEL - len(ending)].rstrip(_PUNCTUATION)
+    return f"{kept}{ending}" if kept else ending.lstrip(_PUNCTUATION)
 
 
 def is_label(key: str, value: str) -> bool:

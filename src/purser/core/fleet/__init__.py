@@ -12,6 +12,15 @@ Not here: who holds what (`purser.core.ledger`), and which node is best (`purser
 
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState, node_state
 from purser.core.fleet.free_resources import FreeResources
-from purser.core.fleet.kept import NOTHING_KEPT, Kept, kept_for
+from purser.core.fleet.kept import NOTHING_KEPT, NominatedUsage, kept_for
 
-__all__ = ["NOTHING_KEPT", "DeviceState", "Fleet", "FreeResources", "Kept", "NodeState", "kept_for", "node_state"]
+__all__ = [
+    "NOTHING_KEPT",
+    "DeviceState",
+    "Fleet",
+    "FreeResources",
+    "NodeState",
+    "NominatedUsage",
+    "kept_for",
+    "node_state",
+]

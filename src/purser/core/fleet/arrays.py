@@ -40,8 +40,8 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "gpu_model": np.int16,
     "left_milli": np.int16,
 }
-_PER_CUT_GPU: dict[str, npt.DTypeLike] = {"mig_mask": np.int16, "mig_held": np.int16}
-_EMPTY = {"closed": ABSENT, **dict.fromkeys(_PER_CUT_GPU, -1)}
+_PER_PARTITIONED_GPU: dict[str, npt.DTypeLike] = {"mig_mask": np.int16, "mig_held": np.int16}
+_EMPTY = {"closed": ABSENT, **dict.fromkeys(_PER_PARTITIONED_GPU, -1)}
 """What stands where a node has no such GPU; else 0."""
 _PER_NODE: dict[str, npt.DTypeLike] = {
     "gpu_count": np.int16,
@@ -126,7 +126,7 @@ class FleetArrays:
         """Of the rows; empty for a row that is not a node."""
         self.models: tuple[Model, ...] = ()
         """Another tuple whenever one of them is another."""
-        self.has_cut = False
+        self.has_partitioned_gpus = False
         """Whether any of them is cut on demand."""
         self.links: list[Topology | None] = []
         """Of the rows: how their GPUs are connected, by their places."""
@@ -165,14 +165,14 @@ class FleetArrays:
             self.names[row] = node.name
             self.moves += 1
         if row >= len(self.live) or len(node.gpus) > len(self.memory_mib):
-            self._outgrow(len(node.gpus), row)
+            self._enlarge(len(node.gpus), row)
         if not self.live[row] or self.rank[row] != rank:
             self._order = None
         if not self.live[row]:
             self.last_came_at = self.clock + 1
         came_at = int(self.came_at[row]) if self.live[row] else self.last_came_at
         self._clear(row)
-        self._fill(row, node, rank)
+        self._write_row(row, node, rank)
         self._stamp(row)
         self.came_at[row] = came_at
         return row
@@ -188,7 +188,7 @@ class FleetArrays:
             self._order = None
             self._stamp(row)
 
-    def know_models(self, models: Sequence[Model]) -> None:
+    def number_models(self, models: Sequence[Model]) -> None:
         """Give these models their numbers, in this order, before any node has one of them."""
         for model in models[:MANY_MODELS]:
             self._model_number(model)
@@ -202,7 +202,7 @@ class FleetArrays:
 
     def contents(self, row: int) -> dict[str, object]:
         """All that is known of a row's node: equal for equal nodes, whatever their rows and their models' numbers."""
-        count, per_gpu = int(self.gpu_count[row]), (_PER_GPU | _PER_CUT_GPU).keys() - {"gpu_model"}
+        count, per_gpu = int(self.gpu_count[row]), (_PER_GPU | _PER_PARTITIONED_GPU).keys() - {"gpu_model"}
         known: dict[str, object] = {field: getattr(self, field)[:count, row].tolist() for field in sorted(per_gpu)}
         known |= {
             f: getattr(self, f)[row].item() for f in _PER_NODE if f not in ("node_model", "changed_at", "came_at")
@@ -226,7 +226,7 @@ class FleetArrays:
         """The GPUs of a node take new pods from now on, or take none as if they were cordoned; what is taken stays."""
         for gpu in range(int(self.gpu_count[row])):
             self.closed[gpu, row] = self.closed[gpu, row] & ~CORDONED if is_open else self.closed[gpu, row] | CORDONED
-            self._note_left(gpu, row)
+            self._write_remaining(gpu, row)
         self._stamp(row)
 
     def _add(self, row: int, gpus: Sequence[int], taken: Take, sign: int) -> None:
@@ -240,19 +240,19 @@ class FleetArrays:
             if bits:
                 assert bool(self.mig_mask[gpu, row] & bits) is (sign > 0)
                 self.mig_mask[gpu, row] ^= bits
-                self._note_left(gpu, row)
+                self._write_remaining(gpu, row)
                 continue
             memory = rule.memory_asked(int(self.memory_mib[gpu, row]), taken.gpu_memory_mib, taken.gpu_memory_percent)
             self.memory_free_mib[gpu, row] += sign * memory
             self.cores_free_percent[gpu, row] += sign * taken.gpu_cores_percent
             if taken.alone:
                 self.alone[gpu, row] -= sign
-            self._note_left(gpu, row)
+            self._write_remaining(gpu, row)
         self._stamp(row)
 
-    def _note_left(self, gpu: int, row: int) -> None:
+    def _write_remaining(self, gpu: int, row: int) -> None:
         """What is left of a GPU: a policy sees no more of it than that."""
-        if self.has_cut and self.mig_mask[gpu, row] >= 0:
+        if self.has_partitioned_gpus and self.mig_mask[gpu, row] >= 0:
             is_open = not self.closed[gpu, row] and self.slots_free[gpu, row] > 0
             kind = MIG_KINDS.get(self.models[self.gpu_model[gpu, row]].mig_kind)
             left = chooser(kind).left_milli[self.mig_mask[gpu, row]] if is_open and kind is not None else 0
@@ -267,7 +267,7 @@ class FleetArrays:
             int(self.closed[gpu, row]) | int(self.alone[gpu, row]),
         )
 
-    def _fill(self, row: int, node: FleetNodeFacts, rank: int) -> None:
+    def _write_row(self, row: int, node: FleetNodeFacts, rank: int) -> None:
         for place, gpu in enumerate(node.gpus):
             self.memory_mib[place, row] = gpu.memory_mib
             self.memory_free_mib[place, row] = gpu.memory_mib - gpu.memory_taken_mib
@@ -281,7 +281,7 @@ class FleetArrays:
                 self.mig_mask[place, row], self.mig_held[place, row] = gpu.mig_mask, gpu.mig_held
             handed_out = (gpu.mode, gpu.resource, gpu.replicas, gpu.one_each, gpu.enforcement, gpu.mig_kind)
             self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, *handed_out, gpu.gpu_part))
-            self._note_left(place, row)
+            self._write_remaining(place, row)
         for kind, pods in node.kinds:
             self.pods_of_kind[min(kind, KINDS - 1), row] += pods
         self.gpu_count[row] = len(node.gpus)
@@ -309,7 +309,7 @@ class FleetArrays:
             del self._model_numbers[before]
         self._model_numbers[model] = number
         self.models = (*self.models[:number], model, *self.models[number + 1 :])
-        self.has_cut = any(each.mig_kind for each in self.models)
+        self.has_partitioned_gpus = any(each.mig_kind for each in self.models)
         return number
 
     def _free_model_number(self) -> int:
@@ -321,7 +321,7 @@ class FleetArrays:
         return int(used.argmin())
 
     def _clear(self, row: int) -> None:
-        for field in (*_PER_GPU, *(_PER_CUT_GPU if self.has_cut else ()), "pods_of_kind"):
+        for field in (*_PER_GPU, *(_PER_PARTITIONED_GPU if self.has_partitioned_gpus else ()), "pods_of_kind"):
             getattr(self, field)[:, row] = _EMPTY.get(field, 0)
         for field in _PER_NODE:
             getattr(self, field)[row] = 0
@@ -336,7 +336,7 @@ class FleetArrays:
         self.links.append(None)
         return len(self.names) - 1
 
-    def _outgrow(self, gpus: int, row: int) -> None:
+    def _enlarge(self, gpus: int, row: int) -> None:
         """Twice as many as before, as often as needed."""
         most_gpus, most_rows = self.memory_mib.shape
         while most_gpus < gpus:
@@ -347,7 +347,7 @@ class FleetArrays:
 
     def _allocate(self, gpus: int, rows: int) -> None:
         """New arrays of this size with the contents of those that are there."""
-        for field, kind in (_PER_GPU | _PER_CUT_GPU).items():
+        for field, kind in (_PER_GPU | _PER_PARTITIONED_GPU).items():
             self._grow(field, np.full((gpus, rows), _EMPTY.get(field, 0), kind))
         for field, kind in _PER_NODE.items():
             self._grow(field, np.zeros(rows, kind))

@@ -19,7 +19,7 @@ import msgspec
 
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.fleet.free_resources import NO_LIMIT, FreeResources
-from purser.core.fleet.kept import Kept
+from purser.core.fleet.kept import NominatedUsage
 from purser.core.fleet.kubelet_snapshot import KubeletPods, KubeletSnapshot, KubeletSnapshots, ReportedKubelet, emptied
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
@@ -31,7 +31,7 @@ from purser.core.model import NVIDIA, Device, NodeInventory
 from purser.core.sriov.pairs import Taken, taken_by_grants
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
-_NOTHING_TAKEN: Taken = MappingProxyType({})
+_NO_POOLS_TAKEN: Taken = MappingProxyType({})
 
 
 class DeviceState(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         """What is taken of it where it is cut on demand."""
         return taken_mask(self.device, self.usage.instances)
 
-    def as_part(self, is_free: bool) -> "DeviceState":
+    def as_replica(self, is_free: bool) -> "DeviceState":
         """One part of it as a device of its own, unused or held exclusively; the whole device where it is not
         divided."""
         device = self.device
@@ -87,7 +87,7 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     """Equal for nodes whose devices are equal but for their uuids."""
     kubelet: KubeletSnapshot | None = None
     """What its kubelet will decide from; None where kubelet refuses nothing that has room."""
-    pools_taken: Taken = _NOTHING_TAKEN
+    pools_taken: Taken = _NO_POOLS_TAKEN
     """What grants have of its SR-IOV pools."""
 
     @property
@@ -99,12 +99,12 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
             return (self.hardware, usage)
         return (self.hardware, usage, self.kubelet.key({s.device.uuid: p for p, s in enumerate(self.devices)}))
 
-    def plus(self, kept: Kept) -> "NodeState":
+    def plus(self, kept: NominatedUsage) -> "NodeState":
         """The same node with more taken of it: perhaps more than it has."""
         if not kept:
             return self
         usage = {s.device.uuid: s.usage + kept.usage.get(s.device.uuid, UNUSED) for s in self.devices}
-        pools = (Kept(pools=self.pools_taken) + Kept(pools=kept.pools)).pools
+        pools = (NominatedUsage(pools=self.pools_taken) + NominatedUsage(pools=kept.pools)).pools
         return _with_usage(self, usage, self.kubelet, _disputed(self), pools)
 
     @property
@@ -130,7 +130,7 @@ def _with_usage(
     usage: Mapping[str, Usage],
     kubelet: KubeletSnapshot | None,
     disputes: Mapping[str, str],
-    pools_taken: Taken = _NOTHING_TAKEN,
+    pools_taken: Taken = _NO_POOLS_TAKEN,
 ) -> NodeState:
     states = tuple(
         DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned, disputes.get(s.device.uuid, ""))
@@ -303,9 +303,9 @@ class Fleet:
         before = self._kubelets.put_pod(name, pod)
         self._outdated.update({name, before or name})
 
-    def pod_started(self, uid: str) -> None:
+    def pod_admitted(self, uid: str) -> None:
         """kubelet took a pod."""
-        self._kubelets.pod_started(uid)
+        self._kubelets.pod_admitted(uid)
         name = self._kubelets.node_of(uid)
         if name is not None:
             self._outdated.add(name)
@@ -396,7 +396,7 @@ class Fleet:
 
     def _pools_taken(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Taken:
         if not inventory.pools:
-            return _NOTHING_TAKEN
+            return _NO_POOLS_TAKEN
         return taken_by_grants(grant for grant in self.ledger.grants(inventory.node) if grant.pod_uid not in gone)
 
     def _kubelet(self, inventory: NodeInventory, gone: Collection[str] = ()) -> KubeletSnapshot | None:

@@ -10,7 +10,7 @@ from purser.core.model import Grant
 from purser.core.sriov.pairs import Taken, taken_by_grants
 
 
-class Kept(msgspec.Struct, frozen=True):
+class NominatedUsage(msgspec.Struct, frozen=True):
     """As much of one node as the pods that are nominated to it will have."""
 
     usage: Mapping[str, Usage] = {}
@@ -21,16 +21,16 @@ class Kept(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.usage or self.pools)
 
-    def __add__(self, other: "Kept") -> "Kept":
+    def __add__(self, other: "NominatedUsage") -> "NominatedUsage":
         uuids = dict.fromkeys((*self.usage, *other.usage))
         usage = {uuid: self.usage.get(uuid, UNUSED) + other.usage.get(uuid, UNUSED) for uuid in uuids}
-        return Kept(usage, dict(Counter(self.pools) + Counter(other.pools)))
+        return NominatedUsage(usage, dict(Counter(self.pools) + Counter(other.pools)))
 
 
-NOTHING_KEPT = Kept()
+NOTHING_KEPT = NominatedUsage()
 """Most decisions are made beside nothing: it is compared by identity."""
 
 
-def kept_for(grant: Grant) -> Kept:
+def kept_for(grant: Grant) -> NominatedUsage:
     """What a pod will have by this grant."""
-    return Kept(pod_usage(grant), taken_by_grants([grant]))
+    return NominatedUsage(pod_usage(grant), taken_by_grants([grant]))

@@ -216,7 +216,7 @@ class KubeletSnapshots:
             self._taken.add(pod.uid)
         return before
 
-    def pod_started(self, uid: str) -> None:
+    def pod_admitted(self, uid: str) -> None:
         """The pod runs: what it holds is in the next anonymous report."""
         if uid in self._node_of:
             self._started.add(uid)
@@ -256,7 +256,9 @@ class KubeletSnapshots:
             # kubelet frees lazily, but always before it decides.
             past, state = self._taken, managers.free_all_but(report.state, pods)
         arrivals = (_arrival(pod, granted.get(uid), pools) for uid, pod in pods.items() if uid not in past)
-        return KubeletSnapshot(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
+        return KubeletSnapshot(
+            report.node, state, tuple(a for a in arrivals if _needs_admission(a, state)), report.hardware
+        )
 
 
 def _with_own_gpus(devices: DeviceManagerState, gpus: Sequence[Device], started: Iterable[Grant]) -> DeviceManagerState:
@@ -310,7 +312,7 @@ def pools_granted(shares: Iterable[PoolShare], pools: Sequence[NodePool]) -> Poo
     return found
 
 
-def _counts(arrival: Arrival, state: KubeletState) -> bool:
+def _needs_admission(arrival: Arrival, state: KubeletState) -> bool:
     """Whether kubelet will have to find anything for the pod. One that asks for GPUs without a grant gets none: the
     agent refuses it."""
     containers = arrival.pod.containers

@@ -62,14 +62,14 @@ class LiveArrays:
         From one pod to the next the same nodes are asked about, in between about the one that is chosen.
         """
         if len(names) == 1:
-            return self._look_up(names)
+            return self._index_devices(names)
         moves, asked, found = self._asked
         if moves != self.arrays.moves or asked != names:
-            found = self._look_up(names)
+            found = self._index_devices(names)
             self._asked = self.arrays.moves, names.copy(), found
         return found
 
-    def _look_up(self, names: list[str]) -> npt.NDArray[np.intp]:
+    def _index_devices(self, names: list[str]) -> npt.NDArray[np.intp]:
         known = self.arrays.rows
         try:
             return np.array(list(map(known.__getitem__, names)), np.intp)
@@ -107,7 +107,7 @@ class LiveArrays:
         self.is_looked_into[row] = node.kubelet is not None
         self.has_pools[row] = bool(node.inventory.pools)
         self.has_alike[row] = any(state.usage.alike for state in node.devices)
-        self.has_both[row] = self._has_both(node)
+        self.has_both[row] = self._mixes_sorts(node)
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
@@ -125,10 +125,10 @@ class LiveArrays:
             self._links[node.name] = node.inventory, links
         return links
 
-    def _has_both(self, node: NodeState) -> bool:
+    def _mixes_sorts(self, node: NodeState) -> bool:
         inventory, both = self._both.get(node.name, (None, False))
         if inventory is not node.inventory:
-            both = has_both_sorts(node)
+            both = mixes_mig_and_gpus(node)
             self._both[node.name] = node.inventory, both
         return both
 
@@ -176,15 +176,15 @@ def has_mig_and_others(node: NodeState) -> bool:
     return len({state.device.is_mig for state in node.devices}) > 1
 
 
-def has_both_sorts(node: NodeState) -> bool:
+def mixes_mig_and_gpus(node: NodeState) -> bool:
     """Whether MIG devices and whole GPUs of a node have one name. Of GPUs that are cut on demand that can be the name
     of a profile: who asks for several by another name gets none of them."""
     mig = [state.device for state in node.devices if state.device.is_mig]
     if not mig:
         return False
-    listed, some_are_cut = {d.resource for d in mig if not d.mig_kind}, any(d.mig_kind for d in mig)
+    listed, some_are_partitioned = {d.resource for d in mig if not d.mig_kind}, any(d.mig_kind for d in mig)
     others = (state.device.resource for state in node.devices if not state.device.is_mig)
-    return any(name in listed or (some_are_cut and name.startswith(MIG_PREFIX)) for name in others)
+    return any(name in listed or (some_are_partitioned and name.startswith(MIG_PREFIX)) for name in others)
 
 
 def links_of(node: NodeState) -> Topology | None:
@@ -195,7 +195,7 @@ def links_of(node: NodeState) -> Topology | None:
 
 def gpu_facts(whole: DeviceState) -> GpuFacts:
     """One device, and what is taken of it; of one that is divided its next part."""
-    state = whole if whole.device.replicas == 1 else whole.as_part(whole.parts > 0)
+    state = whole if whole.device.replicas == 1 else whole.as_replica(whole.parts > 0)
     device, used = state.device, state.usage
     facts = GpuFacts(
         device.model,

@@ -123,7 +123,9 @@ def obstacles(
     )
 
 
-def cut_obstacles(closed: Any, also: Any, of_model: Any, slots: Any, slots_free: Any, idle: Any, places: Any) -> Any:
+def partition_obstacles(
+    closed: Any, also: Any, of_model: Any, slots: Any, slots_free: Any, idle: Any, places: Any
+) -> Any:
     """As `obstacles`, of GPUs that are cut on demand: ``places`` says how many instances the container can have there,
     and amounts decide which (`purser.core.mig.on_demand.profile_for`)."""
     return (
@@ -176,9 +178,9 @@ def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -
     fits &= here.memory_free_mib_of_node >= demand.memory_mib_of_node
     taking = takes.sum(axis=0)
     if len(demand.mig_counts):
-        is_cut, rows_of = here.mig_mask >= 0, demand.mig_row[here.gpu_model]
-        then = np.where(is_cut, demand.mig_after[rows_of, here.mig_mask], then)
-        taking = (takes * np.where(is_cut, places(here, demand), 1)).sum(axis=0)
+        is_partitioned, rows_of = here.mig_mask >= 0, demand.mig_row[here.gpu_model]
+        then = np.where(is_partitioned, demand.mig_after[rows_of, here.mig_mask], then)
+        taking = (takes * np.where(is_partitioned, places(here, demand), 1)).sum(axis=0)
     return left, np.where(takes, then, left), takes, fits & (taking >= demand.gpu_count)
 
 
@@ -200,7 +202,7 @@ def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) ->
         idle=demand.idle_only,
     ).astype(np.int16)
     if len(demand.mig_counts):
-        cut = cut_obstacles(
+        cut = partition_obstacles(
             closed=here.closed,
             also=also,
             of_model=demand.of_model[here.gpu_model],
@@ -224,7 +226,7 @@ def of_rows(columns: FleetColumns, rows: npt.NDArray[np.intp]) -> FleetColumns:
     return FleetColumns._make(column.take(rows, axis=-1) if column.size else column for column in columns)
 
 
-def when_idle(here: FleetColumns, mig_held: npt.NDArray[np.int16]) -> FleetColumns:
+def without_usage(here: FleetColumns, mig_held: npt.NDArray[np.int16]) -> FleetColumns:
     """The same GPUs with nothing taken of them, but what administrators hold of those that are cut on demand."""
     return here._replace(
         mig_mask=mig_held,
@@ -250,17 +252,17 @@ def look_each(rows: Any, *flat: Any) -> Any:
     before, after = np.empty((gpus, nodes), np.int64), np.empty((gpus, nodes), np.int64)
     takes, fits = np.empty((gpus, nodes), np.bool_), np.empty(nodes, np.bool_)
     taking = np.zeros(nodes, np.int64)
-    some_are_cut = len(demand.mig_counts) > 0
+    some_are_partitioned = len(demand.mig_counts) > 0
     for g in range(gpus):
         for n in range(nodes):
             row = rows[n]
             closed, of_model = there.closed[g, row], demand.of_model[there.gpu_model[g, row]]
             slots, slots_free = there.slots[g, row], there.slots_free[g, row]
             before[g, n] = after[g, n] = there.left_milli[g, row]
-            if some_are_cut and there.mig_mask[g, row] >= 0:
+            if some_are_partitioned and there.mig_mask[g, row] >= 0:
                 table, mask = demand.mig_row[there.gpu_model[g, row]], there.mig_mask[g, row]
                 places = min(np.int64(demand.mig_counts[table, mask]), np.int64(slots_free))
-                takes[g, n] = cut_obstacles(closed, 0, of_model, slots, slots_free, demand.idle_only, places) == 0
+                takes[g, n] = partition_obstacles(closed, 0, of_model, slots, slots_free, demand.idle_only, places) == 0
                 if takes[g, n]:
                     taking[n] += places
                     after[g, n] = demand.mig_after[table, mask]

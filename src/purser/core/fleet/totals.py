@@ -70,7 +70,7 @@ def _has_place(state: DeviceState) -> bool:
     return kind is not None and bool(chooser(kind).counts[state.mig_mask].any())
 
 
-def cut_gpu_use(uses: Collection[GpuUse]) -> GpuUse:
+def partitioned_gpu_use(uses: Collection[GpuUse]) -> GpuUse:
     """The state of a GPU with MIG devices in these states: closed as any of them, else idle or full as all of them."""
     if closed := next((word for word in _CLOSED if word in uses), None):
         return closed
@@ -122,10 +122,10 @@ class Totals:
                 self._add_gpu(device.model, gpu_use(state), device.memory_mib)
         for gpu in node.inventory.cut:
             uses = {gpu_use(state) for state in parts.pop(gpu.uuid, ())}
-            self._add_gpu(gpu.model, cut_gpu_use(uses) if gpu.healthy else GpuUse.UNHEALTHY, gpu.memory_mib)
+            self._add_gpu(gpu.model, partitioned_gpu_use(uses) if gpu.healthy else GpuUse.UNHEALTHY, gpu.memory_mib)
         for states in parts.values():  # of an agent that does not list these GPUs
             memory = sum(state.device.memory_mib for state in states)
-            self._add_gpu(states[0].device.model, cut_gpu_use({gpu_use(state) for state in states}), memory)
+            self._add_gpu(states[0].device.model, partitioned_gpu_use({gpu_use(state) for state in states}), memory)
 
     def _add_gpu(self, model: str, use: GpuUse, memory_mib: int) -> None:
         self.gpus[model, use] += 1

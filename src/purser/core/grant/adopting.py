@@ -40,14 +40,14 @@ def at_least_asked(given: Grant, request: PodRequest, inventory: NodeInventory) 
     parts = tuple(
         msgspec.structs.replace(
             part,
-            shares=tuple(_no_less(share, asked.get(part.container), devices.get(share.uuid)) for share in part.shares),
+            shares=tuple(_at_least(share, asked.get(part.container), devices.get(share.uuid)) for share in part.shares),
         )
         for part in given.containers
     )
     return msgspec.structs.replace(given, containers=parts)
 
 
-def _no_less(share: DeviceShare, asked: DeviceRequest | None, device: Device | None) -> DeviceShare:
+def _at_least(share: DeviceShare, asked: DeviceRequest | None, device: Device | None) -> DeviceShare:
     if asked is None:
         return share
     memory_mib = max(share.memory_mib, _memory_mib(asked, 0 if device is None else device.memory_mib))

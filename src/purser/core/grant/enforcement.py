@@ -7,11 +7,19 @@ record, events, metrics and environment say the same.
 import posixpath
 from collections.abc import Collection
 
-from purser.core.grant.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, MPS, Names
+from purser.core.grant.share_variables import (
+    CORE_POLICY,
+    CORE_POLICY_OFF,
+    DISABLE_CONTROL,
+    LIMITS,
+    LOADER,
+    MPS,
+    VariableNames,
+)
 from purser.core.model import ContainerGrant, Enforcement, LibraryHold, SpecHold
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec
 
-_LIFTING = Names(LIMITS.exact | LOADER.exact | {CORE_POLICY}, (*LIMITS.families, *MPS.families))
+_LIMIT_VARIABLES = VariableNames(LIMITS.exact | LOADER.exact | {CORE_POLICY}, (*LIMITS.families, *MPS.families))
 """What can lift a limit that HAMi-core or MPS holds."""
 
 _WORDS = {
@@ -60,7 +68,9 @@ def spec_hold(container: ContainerSpec) -> SpecHold:
 def _library_hold(container: ContainerSpec) -> LibraryHold:
     if control_is_disabled(container):
         return LibraryHold.OFF
-    if any(map(_lifts, container.env)) or any(_LIFTING.reachable_behind(each.prefix) for each in container.env_from):
+    if any(map(_disables_limits, container.env)) or any(
+        _LIMIT_VARIABLES.matches_prefix(each.prefix) for each in container.env_from
+    ):
         return LibraryHold.ADVISORY
     policy = next((each.value for each in reversed(container.env) if each.name == CORE_POLICY), "")
     return LibraryHold.MEMORY if policy in CORE_POLICY_OFF else LibraryHold.FULL
@@ -98,7 +108,7 @@ def _share_enforcement(of_device: Enforcement, hold: SpecHold, count: int) -> En
     return _WORDS[of_device][hold.limits] if of_device in _WORDS else of_device
 
 
-def _lifts(variable: ContainerEnvVar) -> bool:
+def _disables_limits(variable: ContainerEnvVar) -> bool:
     if variable.name == CORE_POLICY:
         return not variable.is_plain
-    return _LIFTING.has(variable.name)
+    return _LIMIT_VARIABLES.has(variable.name)

@@ -2,8 +2,8 @@
 Pure.
 
 Each difference is settled by the component that owns the fact: the agent reports what it holds
-(`disputes_to_publish`), the scheduler counts what is reported (`reckon`), and a pod that was granted too much is
-evicted. Differences that last until a pod ends are reported in events. Records that are None are not compared.
+(`disputes_to_publish`), the scheduler counts what is reported (`expected_records`), and a pod that was granted too much
+is evicted. Differences that last until a pod ends are reported in events. Records that are None are not compared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -135,12 +135,12 @@ def disputes_to_publish(
 ) -> NodeDisputes:
     """What the agent, which knows kubelet's book and its own, has to publish. ``ended``: what pods hold that are said
     to have ended."""
-    held = (each for pod in books.pods if (each := _held_beyond(pod, books)) is not None)
+    held = (each for pod in books.pods if (each := _held_beyond_annotations(pod, books)) is not None)
     order = sorted([*held, *ended], key=lambda each: each.uid)
     return NodeDisputes(books.node, tuple(order), tuple(sorted(refused, key=lambda each: each.uid)))
 
 
-def reckon(
+def expected_records(
     node: str, devices: Mapping[str, Device], pods: Iterable[PodBook], disputes: NodeDisputes | None
 ) -> SchedulerBook:
     """What the scheduler has to count. ``devices``: the node's, by uuid."""
@@ -166,7 +166,7 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
         return pod.grant
     if word is not None:
         return Grant(pod.uid, pod.namespace, pod.name, node, word.containers) if word.containers else ""
-    if not in_doubt(pod):
+    if not may_hold_ungranted_gpus(pod):
         return ""
     why = f" ({pod.record})" if pod.record else ""
     return f"pod {pod.key} runs without a grant, and the node's agent has not reported which devices the pod holds{why}"
@@ -191,12 +191,12 @@ def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device])
     return {uuid: why[family] for uuid, family in families.items() if family in why}
 
 
-def in_doubt(pod: PodBook) -> bool:
+def may_hold_ungranted_gpus(pod: PodBook) -> bool:
     """Whether a pod may hold GPUs that are not in its annotations."""
     return pod.grant is None and pod.asks and pod.started
 
 
-def _held_beyond(pod: PodBook, books: NodeRecords) -> HeldPod | None:
+def _held_beyond_annotations(pod: PodBook, books: NodeRecords) -> HeldPod | None:
     """What a pod holds beyond its annotations."""
     if pod.grant is not None:
         return None
@@ -207,7 +207,7 @@ def _held_beyond(pod: PodBook, books: NodeRecords) -> HeldPod | None:
     gpus = (books.kubelet or {}).get(pod.key, frozenset())
     if gpus:
         return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.STRANGER, uuids=tuple(sorted(gpus)))
-    return HeldPod(pod.namespace, pod.name, pod.uid, why) if in_doubt(pod) else None
+    return HeldPod(pod.namespace, pod.name, pod.uid, why) if may_hold_ungranted_gpus(pod) else None
 
 
 def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
@@ -220,12 +220,12 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
             if word is not None:
                 yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="the grant exists")
             continue
-        truth = _held_beyond(pod, books) if knows_itself else word
+        truth = _held_beyond_annotations(pod, books) if knows_itself else word
         if truth is not None and truth.gpus:
             lost = DifferenceKind.STRANGER if truth.why is HeldReason.STRANGER else DifferenceKind.GRANT_LOST
             detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
             yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.gpus)), detail)
-        if word is None and (truth is not None or in_doubt(pod)):
+        if word is None and (truth is not None or may_hold_ungranted_gpus(pod)):
             yield BookDifference(DifferenceKind.UNREPORTED, books.node, pod.key, detail=pod.problem)
         elif knows_itself and word != truth:
             yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="its devices have changed")
@@ -286,7 +286,7 @@ def _gpu_differences(books: NodeRecords) -> Iterator[BookDifference]:
 def _scheduler_differences(books: NodeRecords) -> Iterator[BookDifference]:
     if books.scheduler is None:
         return
-    wanted = reckon(books.node, books.devices, books.pods, books.disputes)
+    wanted = expected_records(books.node, books.devices, books.pods, books.disputes)
     of_pod = {pod.uid: pod.key for pod in books.pods}
     for uid in sorted(wanted.grants.keys() | books.scheduler.grants.keys()):
         if wanted.grants.get(uid) != (counted := books.scheduler.grants.get(uid)):

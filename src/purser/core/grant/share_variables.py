@@ -24,7 +24,7 @@ CORE_POLICY_OFF = ("disable", "DISABLE")
 """The words as HAMi-core compares them."""
 
 
-class Names(msgspec.Struct, frozen=True):
+class VariableNames(msgspec.Struct, frozen=True):
     """Names of variables: some by heart, some by how they begin."""
 
     exact: frozenset[str]
@@ -34,7 +34,7 @@ class Names(msgspec.Struct, frozen=True):
         """Whether the name is one of them. Names are case-sensitive on Linux."""
         return name in self.exact or name.startswith(self.families)
 
-    def reachable_behind(self, prefix: str) -> bool:
+    def matches_prefix(self, prefix: str) -> bool:
         """Whether some key behind an ``envFrom``'s prefix makes one of them."""
         return any(name.startswith(prefix) for name in (*self.exact, *self.families)) or prefix.startswith(
             self.families
@@ -45,7 +45,7 @@ class Names(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(name for name in names if self.has(name)))
 
 
-DEVICES = Names(
+DEVICES = VariableNames(
     frozenset(
         {
             VISIBLE_DEVICES,
@@ -63,11 +63,11 @@ Of nvidia-container-toolkit 1.20.0, ``internal/config/image/envvars.go`` and ``i
 ``swarm-resource`` names beside them is the administrator's.
 """
 
-BESIDE_GPUS = Names(frozenset({"NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}))
+BESIDE_GPUS = VariableNames(frozenset({"NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}))
 """For these the same version adds devices that reach the memory of any GPU of the node past the driver's limits, to
 containers that have one: GDRCopy's, GPUDirect Storage's, and those of InfiniBand."""
 
-LIMITS = Names(
+LIMITS = VariableNames(
     frozenset(
         {
             "CUDA_DEVICE_MEMORY_LIMIT",
@@ -80,8 +80,8 @@ LIMITS = Names(
 )
 """What the agent sets, and what HAMi-core reads in their place."""
 
-LOADER = Names(frozenset({"CUDA_REDIRECT", "LD_AUDIT", "LD_PRELOAD"}))
+LOADER = VariableNames(frozenset({"CUDA_REDIRECT", "LD_AUDIT", "LD_PRELOAD"}))
 """Libraries that come before HAMi-core's, which /etc/ld.so.preload names, or in its place."""
 
-MPS = Names(frozenset(), ("CUDA_MPS_",))
+MPS = VariableNames(frozenset(), ("CUDA_MPS_",))
 """Another MPS daemon, or another part of one."""

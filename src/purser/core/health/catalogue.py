@@ -58,7 +58,7 @@ _ENGINES = {
     139: "OFA1 error",
 }
 
-_KNOWN: Mapping[Action, Mapping[int, str]] = {
+_XIDS_BY_ACTION: Mapping[Action, Mapping[int, str]] = {
     Action.RESTART_APP: {
         8: "channel idle timeout",
         11: "corrupted push buffer stream",
@@ -148,9 +148,9 @@ _KNOWN: Mapping[Action, Mapping[int, str]] = {
 LAST = 172
 """The highest Xid that the catalogue has."""
 
-_NAMED = {xid: Xid(action, words) for action, known in _KNOWN.items() for xid, words in known.items()}
+_KNOWN_XIDS = {xid: Xid(action, words) for action, known in _XIDS_BY_ACTION.items() for xid, words in known.items()}
 
-XIDS: Mapping[int, Xid] = {xid: _NAMED.get(xid, Xid(Action.CONTACT_SUPPORT)) for xid in range(1, LAST + 1)}
+XIDS: Mapping[int, Xid] = {xid: _KNOWN_XIDS.get(xid, Xid(Action.CONTACT_SUPPORT)) for xid in range(1, LAST + 1)}
 """The catalogue. What it does not name is unused, and a case for NVIDIA's support should it come all the same."""
 
 

@@ -147,7 +147,7 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
     merged = msgspec.structs.replace(
         known, quiet_since=None, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
     )
-    return _with(health, merged)
+    return _with_cause(health, merged)
 
 
 def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, quiet_s: float) -> GpuHealth:
@@ -163,7 +163,7 @@ def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, 
         cause = msgspec.structs.replace(cause, reset_seen=cause.reset_seen or reset_seen)
         again = shown.pop(cause.sign, None)
         if again is not None:
-            causes.append(_graver(cause, again))
+            causes.append(_if_graver(cause, again))
             continue
         since = now if cause.quiet_since is None else cause.quiet_since
         may_end = not cause.until_reset or cause.reset_seen or signs.recovery_action is RecoveryAction.NONE
@@ -179,13 +179,13 @@ def after_reset(health: GpuHealth) -> GpuHealth:
     )
 
 
-def _with(health: GpuHealth, cause: HealthCause) -> GpuHealth:
+def _with_cause(health: GpuHealth, cause: HealthCause) -> GpuHealth:
     """The same with this cause in place of that of its sign."""
     causes = tuple(cause if each.sign is cause.sign else each for each in health.causes)
     return msgspec.structs.replace(health, causes=causes)
 
 
-def _graver(before: HealthCause, now: HealthCause) -> HealthCause:
+def _if_graver(before: HealthCause, now: HealthCause) -> HealthCause:
     """The reason of a sign that persists: it is not reported again until it becomes worse."""
     if now.state.gravity > before.state.gravity:
         return now
@@ -254,7 +254,7 @@ def _memory_causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) ->
     double_bit = policy.state_after(DOUBLE_BIT_XID)
     if signs.ecc_uncorrected and not seen.remaps_rows and not double_bit.takes_pods:
         yield HealthCause(Sign.ECC, double_bit, "uncorrected ECC errors", ADVICE[double_bit])
-    elif _grew(before.ecc_uncorrected, signs.ecc_uncorrected):
+    elif _has_grown(before.ecc_uncorrected, signs.ecc_uncorrected):
         yield HealthCause(Sign.ECC, degraded, "new uncorrected ECC errors", "Have the GPU replaced if they recur")
     failed = HealthState.FAILED
     if signs.sram_threshold_exceeded and not double_bit.takes_pods:
@@ -282,9 +282,9 @@ def _nvlink_causes(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthC
     if lost_links := links.down & seen.nvlinks_up:
         words = f"{len(lost_links)} of {len(seen.nvlinks_up)} NVLinks are down"
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, words, advice)
-    elif _grew(before.nvlink_errors, seen.nvlink_errors):
+    elif _has_grown(before.nvlink_errors, seen.nvlink_errors):
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, "NVLink errors", advice)
 
 
-def _grew(before: int | None, now: int | None) -> bool:
+def _has_grown(before: int | None, now: int | None) -> bool:
     return before is not None and now is not None and now > before

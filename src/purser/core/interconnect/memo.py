@@ -10,8 +10,8 @@ MAX_MEMO_DEVICES = 8
 """Beyond that the subsets are too many to take one by one."""
 
 
-class Memo:
-    """`Values` in plain Python: the agent of an 8-GPU node does without numpy's 16 MiB."""
+class PartitionMemo:
+    """`PartitionScores` in plain Python: the agent of an 8-GPU node does without numpy's 16 MiB."""
 
     def __init__(self, scores: list[int], size: int) -> None:
         self.size = size
@@ -28,19 +28,19 @@ class Memo:
 
     def first_best(self, whole: int, sets: Masks) -> tuple[int, int]:
         """The best score of a partition of ``whole`` that holds one of the sets, and the first set that is in one."""
-        worth = self._worth(whole, sets)
+        worth = self._partition_score(whole, sets)
         best = max(worth)
         return best, sets[worth.index(best)]
 
     def all_best(self, whole: int, sets: Masks) -> Masks:
         """The sets which a partition of ``whole`` with that best score holds."""
-        worth = self._worth(whole, sets)
+        worth = self._partition_score(whole, sets)
         best = max(worth)
         return [each for each, value in zip(sets, worth, strict=True) if value == best]
 
     def beside(self, whole: int, one: int, ties: Masks) -> Masks:
         """Those of the ties that share a best partition with the set ``one``."""
-        return [tie for tie in ties if self._agree(whole ^ tie, one)]
+        return [tie for tie in ties if self._share_best_partition(whole ^ tie, one)]
 
     def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
         """The first set of that length with the earliest GPU left that shares a best partition with any of the ties."""
@@ -48,16 +48,16 @@ class Memo:
         for tie in ties:
             others = [bit for bit in left[1:] if not bit & tie]
             sets = () if low & tie else self.sets(low, others, length - 1)
-            found = next((each for each in sets if self._agree(whole ^ tie, each)), None)
+            found = next((each for each in sets if self._share_best_partition(whole ^ tie, each)), None)
             if found is not None and (first is None or comes_first(found, first, left)):
                 first = found
         return first
 
-    def _agree(self, rest: int, one: int) -> bool:
+    def _share_best_partition(self, rest: int, one: int) -> bool:
         """Whether a best partition of the rest holds the set."""
         return one & ~rest == 0 and self._scores[one] + self._value(rest ^ one) == self._value(rest)
 
-    def _worth(self, whole: int, sets: Masks) -> list[int]:
+    def _partition_score(self, whole: int, sets: Masks) -> list[int]:
         scores, value = self._scores, self._value
         return [scores[each] + value(whole ^ each) for each in sets]
 
@@ -76,16 +76,16 @@ class Memo:
         short = count % self.size
         # One set of each partition identifies it: the short one, or the one with the lowest bit.
         sets = self.sets(0, bits, short) if short else self.sets(bits[0], bits[1:], self.size - 1)
-        return max(self._worth(mask, sets))
+        return max(self._partition_score(mask, sets))
 
 
 _SINGLE_BITS = [1 << place for place in range(MAX_MEMO_DEVICES)]
 
 
 @lru_cache(maxsize=256)
-def memo_of(scores: Scores, size: int) -> Memo:
+def memo_of(scores: Scores, size: int) -> PartitionMemo:
     """The values of a topology, kept because it hardly ever changes."""
-    return Memo(_subset_scores(scores), size)
+    return PartitionMemo(_subset_scores(scores), size)
 
 
 @lru_cache(maxsize=64)

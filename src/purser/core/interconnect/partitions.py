@@ -6,7 +6,7 @@ partitions set by set, each set from the earliest GPU that is left together with
 place among the available ones, a short set after all full ones that begin alike.
 
 The best score of what is left depends only on which GPUs are left, not on how one came there, and neither on the order
-of the available ones. So it is computed once for each subset that is met (`Values`), and the first of the best
+of the available ones. So it is computed once for each subset that is met (`PartitionScores`), and the first of the best
 partitions is read off it set by set. Sets of GPUs are bit masks: bit i is position i of the topology.
 """
 
@@ -25,7 +25,7 @@ class Masks(Protocol):
     def __getitem__(self, place: int, /) -> Any: ...
 
 
-class Values(Protocol):
+class PartitionScores(Protocol):
     """The best scores of partitions into sets of one size on one topology."""
 
     size: int
@@ -52,7 +52,7 @@ class Values(Protocol):
         """The first set of that length with the earliest GPU left that shares a best partition with any of the ties."""
 
 
-def best_set(values: Values, available: Bits, required: int) -> int:
+def best_set(values: PartitionScores, available: Bits, required: int) -> int:
     """The first best set of the first best partition that has all of ``required`` in one full set.
 
     There are at least ``values.size`` available, and ``required`` is among them and no larger.
@@ -63,14 +63,14 @@ def best_set(values: Values, available: Bits, required: int) -> int:
     return max(full, key=values.score)
 
 
-def _first_partition(values: Values, left: Bits) -> Iterator[int]:
+def _first_partition(values: PartitionScores, left: Bits) -> Iterator[int]:
     while left:
         chosen = _first_set(values, left)
         yield chosen
-        left = _without(left, chosen)
+        left = _without_members(left, chosen)
 
 
-def _first_set(values: Values, left: Bits) -> int:
+def _first_set(values: PartitionScores, left: Bits) -> int:
     """The first set of the first best partition of what is left."""
     if len(left) <= values.size:
         return sum(left)
@@ -84,13 +84,13 @@ def _first_set(values: Values, left: Bits) -> int:
     return chosen
 
 
-def _set_of_required(values: Values, left: Bits, required: int) -> int:
+def _set_of_required(values: PartitionScores, left: Bits, required: int) -> int:
     """The set with the required ones that is in the first best partition.
 
     Usually only one such set is in any best partition. Where several are, the partitions are compared by the sets
     before it, one after another.
     """
-    free = _without(left, required)
+    free = _without_members(left, required)
     ties = values.all_best(sum(left), values.sets(required, free, values.size - required.bit_count()))
     while len(ties) > 1 and not left[0] & required:
         first = _first_beside(values, left, ties)
@@ -98,11 +98,11 @@ def _set_of_required(values: Values, left: Bits, required: int) -> int:
         if first is None or (holding is not None and comes_first(holding, first, left)):
             return int(holding if holding is not None else ties[0])
         ties = values.beside(sum(left), first, ties)
-        left = _without(left, first)
+        left = _without_members(left, first)
     return int(ties[0])
 
 
-def _first_beside(values: Values, left: Bits, ties: Masks) -> int | None:
+def _first_beside(values: PartitionScores, left: Bits, ties: Masks) -> int | None:
     """The first set with the earliest GPU left that is beside one of the ties in a best partition."""
     short_length = len(left) % values.size
     full = values.first_beside(left, values.size, ties)
@@ -112,7 +112,7 @@ def _first_beside(values: Values, left: Bits, ties: Masks) -> int | None:
     return short if full is None else full
 
 
-def _without(left: Bits, mask: int) -> Bits:
+def _without_members(left: Bits, mask: int) -> Bits:
     return [bit for bit in left if not bit & mask]
 
 

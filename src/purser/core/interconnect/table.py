@@ -27,7 +27,7 @@ _CHUNK = 1 << 14
 
 
 class Table:
-    """`Values` over arrays. What has once been found is kept: nothing depends on which GPUs are available."""
+    """`PartitionScores` over arrays. What has once been found is kept: nothing depends on which GPUs are available."""
 
     def __init__(self, scores: Array, size: int) -> None:
         self.size = size

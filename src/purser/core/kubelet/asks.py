@@ -34,7 +34,7 @@ class Allocate(msgspec.Struct, frozen=True):
     state: KubeletState
 
 
-class CallFailed(msgspec.Struct, frozen=True):
+class FailedAnswer(msgspec.Struct, frozen=True):
     """The answer when the call failed."""
 
     message: str
@@ -43,7 +43,7 @@ class CallFailed(msgspec.Struct, frozen=True):
     """The plugin answered an Allocate with no container in it: kubelet then leaves the devices counted as taken."""
 
 
-PlainAnswer = tuple[str, ...] | bytes | CallFailed
+PlainAnswer = tuple[str, ...] | bytes | FailedAnswer
 
 
 class Answered(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-KEEPING_AWAY = ("NoSchedule", "NoExecute")
+REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 """The effects that keep new pods away from a node; ``PreferNoSchedule`` does not."""
 
 
@@ -49,5 +49,5 @@ def untolerated(taints: Iterable[Taint], tolerations: Collection[PodToleration])
     return [
         taint
         for taint in taints
-        if taint.effect in KEEPING_AWAY and not any(each.tolerates(taint) for each in tolerations)
+        if taint.effect in REPELLING_EFFECTS and not any(each.tolerates(taint) for each in tolerations)
     ]

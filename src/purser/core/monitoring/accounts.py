@@ -103,7 +103,7 @@ def account(uuid: str, memory: GpuMemory | None, processes: Iterable[ProcessUse]
         OwnerKind.PODS: sum(use.memory or 0 for use in containers),
         OwnerKind.FOREIGN: sum(process.memory or 0 for process in foreign),
     }
-    return GpuAccount(uuid, {} if memory is None else _shared_out(memory, held), containers, foreign)
+    return GpuAccount(uuid, {} if memory is None else _scaled_to_total(memory, held), containers, foreign)
 
 
 def _by_container(processes: Iterable[ProcessUse]) -> tuple[ContainerUse, ...]:
@@ -127,7 +127,7 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _shared_out(memory: GpuMemory, held: Mapping[OwnerKind, int]) -> dict[OwnerKind, int]:
+def _scaled_to_total(memory: GpuMemory, held: Mapping[OwnerKind, int]) -> dict[OwnerKind, int]:
     """The driver answers call by call, and processes come and go meanwhile: what does not fit any more is cut off, so
     that the parts are always the whole."""
     parts: dict[OwnerKind, int] = {}

@@ -108,7 +108,7 @@ def find(
     for gpu in accounts:
         for its in _by_pod(gpu.containers).values():
             finding = _judged(gpu.uuid, its, granted.get(its[0].owner.pod_uid, {}))
-            if finding is not None and not (finding.key.kind is FindingKind.WITHOUT_GRANT and _is_held(its, held)):
+            if finding is not None and not (finding.key.kind is FindingKind.WITHOUT_GRANT and _are_held(its, held)):
                 found[finding.key] = finding
         used_mib = sum(process.memory or 0 for process in gpu.foreign) // MIB
         if used_mib > TOLERATED_UNGRANTED_MIB:
@@ -153,7 +153,7 @@ def _by_pod(uses: Iterable[ContainerUse]) -> dict[str, list[ContainerUse]]:
     return found
 
 
-def _is_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
+def _are_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
     return all((use.owner.namespace, use.owner.pod, use.device) in held for use in its)
 
 

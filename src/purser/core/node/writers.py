@@ -217,8 +217,8 @@ def _part(value: Json, key: str) -> Json:
 
 def _changed(new: Json, old: Json) -> list[str]:
     """Keys that came, went or have another value."""
-    return [key for key in (*new, *(each for each in old if each not in new)) if _differ(new, old, key)]
+    return [key for key in (*new, *(each for each in old if each not in new)) if _differs(new, old, key)]
 
 
-def _differ(new: Json, old: Json, key: str) -> bool:
+def _differs(new: Json, old: Json, key: str) -> bool:
     return key not in new or key not in old or new[key] != old[key]

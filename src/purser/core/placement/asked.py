@@ -22,7 +22,7 @@ def asked_annotation(request: PodRequest, grant: Grant) -> dict[str, str]:
     return {ASKED_ANNOTATION: text.decode()} if len(text) <= _MAX_BYTES else {}
 
 
-def read_asked(text: str) -> PodShape:
+def read_asked_shape(text: str) -> PodShape:
     """The shape in the annotation. Raises `UnreadableError`."""
     shape = _shapes.read(text)
     check_shape(shape, _NAME)

@@ -24,12 +24,12 @@ class Candidates:
         self.at = _positions(devices, request)
         """By candidate, the position of its device: of one that is divided each free part is a candidate, of one that
         is cut on demand each instance that the pod could have."""
-        self.has_cut = any(state.device.mig_kind for state in devices)
+        self.has_partitioned_gpus = any(state.device.mig_kind for state in devices)
         self.has_parts = any(state.device.replicas > 1 for state in devices)
-        self.cut = InstancePlaces(devices if self.has_cut else ())
+        self.cut = InstancePlaces(devices if self.has_partitioned_gpus else ())
         self._whole = [devices[place] for place in self.at]
         """By candidate, its device."""
-        parts = [state if state.device.replicas == 1 else state.as_part(state.parts > 0) for state in devices]
+        parts = [state if state.device.replicas == 1 else state.as_replica(state.parts > 0) for state in devices]
         self.states = tuple(parts[place] for place in self.at)
         """Used by other pods over their whole lives, and by the containers of this pod that run beside the next one.
         Equal parts are one object, and are looked at once."""
@@ -47,7 +47,7 @@ class Candidates:
         """How they are connected."""
         return topology(self.devices)
 
-    def is_cut(self, place: int) -> bool:
+    def is_partitioned(self, place: int) -> bool:
         """Whether it is an instance of a GPU that is cut on demand."""
         return self.at[place] in self.cut
 
@@ -64,7 +64,7 @@ class Candidates:
 
     def before(self, place: int) -> int:
         """How many candidates before it are instances of the same GPU."""
-        return place - self.first[self.at[place]] if self.is_cut(place) else 0
+        return place - self.first[self.at[place]] if self.is_partitioned(place) else 0
 
     def of_devices(self, positions: Positions, obstacle: int) -> list[int]:
         """By candidate, an obstacle to all that are of the same devices as these."""
@@ -97,11 +97,11 @@ class Candidates:
         judged: dict[tuple[int, int], tuple[DeviceShare, int]] = {}
         found = []
         for place, state in enumerate(self.states):
-            key = id(state), self.before(place) if self.has_cut else 0
+            key = id(state), self.before(place) if self.has_partitioned_gpus else 0
             if (known := judged.get(key)) is None:
                 share = self._share_of(place, asked, wants)
                 is_over = is_limited and not left.holds(Demand(share.memory_mib, share.cores_percent))
-                also = _beside_amounts(asked, state, share) | is_over * rule.OVER_QUOTA
+                also = _other_obstacles(asked, state, share) | is_over * rule.OVER_QUOTA
                 obstacles = self._obstacles(place, share, asked, wants, of_model[place], also, idle_only)
                 known = judged[key] = share, obstacles
             found.append(known)
@@ -112,14 +112,14 @@ class Candidates:
     ) -> tuple[MigPlacement | None, ...] | None:
         """What a container gets of the GPUs that are cut on demand; None: there is no place beside what the containers
         before it have. ``hands_on``: the next one gets the same."""
-        if not self.has_cut:
+        if not self.has_partitioned_gpus:
             return (None,) * len(positions)
-        cut = [self.at[place] for place in positions if self.is_cut(place)]
+        cut = [self.at[place] for place in positions if self.is_partitioned(place)]
         found = self.cut.take(cut, wants, hands_on=hands_on)
         if found is None:
             return None
         left = iter(found)
-        return tuple(next(left) if self.is_cut(place) else None for place in positions)
+        return tuple(next(left) if self.is_partitioned(place) else None for place in positions)
 
     def run(self, asked: DeviceRequest, positions: Positions, instances: tuple[MigPlacement | None, ...]) -> None:
         """A container runs beside all that follow."""
@@ -135,7 +135,11 @@ class Candidates:
 
     def _share_of(self, place: int, asked: DeviceRequest, wants: Wants) -> DeviceShare:
         device = self._whole[place].device
-        profile = self.cut.profile(self.at[place], wants) if self.has_cut and self.is_cut(place) else None
+        profile = (
+            self.cut.profile(self.at[place], wants)
+            if self.has_partitioned_gpus and self.is_partitioned(place)
+            else None
+        )
         return share_of(device, asked) if profile is None else instance_share(device, profile)
 
     def _model_obstacles(self, shape: PodShape) -> list[int]:
@@ -160,7 +164,7 @@ class Candidates:
         state, whole = self.states[place], self._whole[place].device
         device, used = state.device, state.usage
         if device.mig_kind:
-            cut: int = rule.cut_obstacles(
+            cut: int = rule.partition_obstacles(
                 closed=state.closed,
                 also=also,
                 of_model=of_model,
@@ -189,7 +193,7 @@ class Candidates:
         return found & ~rule.NO_COMPUTE if asked.joins else found
 
 
-def _beside_amounts(asked: DeviceRequest, state: DeviceState, share: DeviceShare) -> int:
+def _other_obstacles(asked: DeviceRequest, state: DeviceState, share: DeviceShare) -> int:
     """What stands in the way of a share that is not of the device's model and amounts."""
     found = asked.excludes(state.device.uuid) * rule.OTHER_UUID
     used = state.usage

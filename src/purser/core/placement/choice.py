@@ -54,11 +54,11 @@ def choices(
 
     Where a container wants several, all are MIG devices, or none is.
     """
-    for of_one_sort in _by_sort(steps, devices):
+    for of_one_sort in _single_kind_choice(steps, devices):
         yield from _choices(of_one_sort, devices, pick)
 
 
-def _by_sort(steps: Sequence[ContainerStep], devices: Sequence[Device]) -> Iterator[Sequence[ContainerStep]]:
+def _single_kind_choice(steps: Sequence[ContainerStep], devices: Sequence[Device]) -> Iterator[Sequence[ContainerStep]]:
     """The row with MIG devices alone and with others alone, the sort of the most preferred device first."""
     order = steps[-1].order if steps else ()
     sorts = dict.fromkeys(devices[place].is_mig for place in order)
@@ -76,14 +76,14 @@ def _choices(steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pi
         if (chosen := _fill(steps, pick)) is not None:
             yield chosen
         return
-    for inside in _homes(steps[last_bound], devices):
+    for inside in _numa_candidates(steps[last_bound], devices):
         bound = [_within(step, inside) if place <= last_bound else step for place, step in enumerate(steps)]
         chosen = _fill(bound, pick)
         if chosen is not None:
             yield chosen
 
 
-def _homes(step: ContainerStep, devices: Sequence[Device]) -> Iterator[frozenset[int]]:
+def _numa_candidates(step: ContainerStep, devices: Sequence[Device]) -> Iterator[frozenset[int]]:
     """The positions inside of which a bound container has its devices, most preferred first."""
     if step.groups is not None:
         yield _whole_groups(step.groups, step)

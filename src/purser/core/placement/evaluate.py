@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from purser.core.consistency import InvariantViolation
-from purser.core.fleet import NOTHING_KEPT, Fleet, Kept, NodeState
+from purser.core.fleet import NOTHING_KEPT, Fleet, NodeState, NominatedUsage
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.fleet.consistency import sweep
 from purser.core.fleet.live import LiveArrays
@@ -171,7 +171,7 @@ class Evaluator:
         """The verdict on every named node. ``left`` is what the namespace's quota leaves; ``own`` is what the pod holds
         already, which must not stand in its way. Not ``scored``: all scores are 0.
         """
-        found = self._answered(request, names, left, own)
+        found = self._open_question(request, names, left, own)
         if not found.fits.any():
             return Evaluation([], np.zeros(0), found.refusals, asked=found.rows)
         if not scored:
@@ -189,10 +189,10 @@ class Evaluator:
         self, request: PodRequest, names: Sequence[str], left: QuotaLimits = UNLIMITED, own: Grant | None = None
     ) -> bool:
         """Whether any of these nodes fits; see `evaluate`."""
-        return bool(self._answered(request, names, left, own).fits.any())
+        return bool(self._open_question(request, names, left, own).fits.any())
 
     def place(
-        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: Kept = NOTHING_KEPT
+        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: NominatedUsage = NOTHING_KEPT
     ) -> Placement | Refusal:
         """Where the pod would go on a node: decided as by `evaluate` of this node alone, with the devices that the
         policy likes best. ``held`` is what is kept of it for others, beside what is taken of it."""
@@ -225,7 +225,9 @@ class Evaluator:
             return "the GPU that loses the least room for other GPU instances"
         return self._table(request).policy.why(found, tuple(gpus)) if is_predicted else ""
 
-    def _answered(self, request: PodRequest, names: Sequence[str], left: QuotaLimits, own: Grant | None) -> _Question:
+    def _open_question(
+        self, request: PodRequest, names: Sequence[str], left: QuotaLimits, own: Grant | None
+    ) -> _Question:
         self._live.refresh()
         asked = list(names)
         rows = self._live.rows(asked)
@@ -233,7 +235,7 @@ class Evaluator:
         self._ask_arrays(question)
         self._judge(question, self._open(question))
         if own is not None and own.node in asked:
-            self._judge_without(own, question)
+            self._judge_own_node(own, question)
         return question
 
     def _ask_arrays(self, question: _Question) -> None:
@@ -257,7 +259,7 @@ class Evaluator:
         """Whether it takes the devices themselves to know what the quota holds: percentages, and GPU instances, are of
         the size that there is."""
         in_percent = any(container.devices.memory_percent for container in request.containers)
-        return left != UNLIMITED and (in_percent or self._live.arrays.has_cut)
+        return left != UNLIMITED and (in_percent or self._live.arrays.has_partitioned_gpus)
 
     def _open(self, question: _Question) -> list[int]:
         """The places of the nodes of which the arrays do not know enough."""
@@ -280,14 +282,14 @@ class Evaluator:
     def _judge(self, question: _Question, places: list[int]) -> None:
         """Judge some nodes by all rules."""
         if places:
-            verdicts = self._each(question, [question.names[place] for place in places])
+            verdicts = self._verdicts_one_by_one(question, [question.names[place] for place in places])
             for place_, verdict in zip(places, verdicts, strict=True):
                 if isinstance(verdict, Refusal):
                     question.refuse(place_, verdict)
                 elif verdict.pairs:
                     question.pairs[place_] = verdict.pairs
 
-    def _each(self, question: _Question, names: list[str]) -> list[Verdict]:
+    def _verdicts_one_by_one(self, question: _Question, names: list[str]) -> list[Verdict]:
         def judge(name: str) -> Verdict:
             node = self._fleet.node(name)
             return UNREGISTERED if node is None else decide(node, question.request, self.policy, question.left)
@@ -297,7 +299,7 @@ class Evaluator:
         shape = asked_shape(self._fleet, question.request, self.policy, question.left)
         return self._judged.each(self._fleet, shape, names, judge)
 
-    def _judge_without(self, own: Grant, question: _Question) -> None:
+    def _judge_own_node(self, own: Grant, question: _Question) -> None:
         state = self._fleet.without(own.node, {own.pod_uid})
         if state is None:
             return
@@ -343,7 +345,7 @@ class Evaluator:
         )
 
     def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:
-        question = self._answered(request, [node.name], left, None)
+        question = self._open_question(request, [node.name], left, None)
         if node.name in question.refusals:
             return question.refusals[node.name]
         gpus = self._table(request).gpus(lead_shape(request), int(question.rows[0]))

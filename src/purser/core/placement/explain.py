@@ -121,7 +121,7 @@ def clauses(
         disputed.dispute = ""
     _find_examples(by_reason, refusals, fleet)
     if mismatch := by_reason.get(Reason.UUID_MISMATCH):
-        mismatch.detail = _nowhere(request, lists or _uuids(fleet).__contains__)
+        mismatch.detail = _missing_everywhere(request, lists or _uuids(fleet).__contains__)
     tallies = sorted(by_reason.values(), key=lambda found: (-found.nodes, -found.devices, found.reason))
     devices = {container.name: container.devices for container in request.containers}
     return [
@@ -190,7 +190,7 @@ def _tally(refusals: Iterable[Refusal], idle_only: bool) -> dict[Reason, _Tally]
     return tallies
 
 
-def _nowhere(request: PodRequest, lists: Callable[[str], bool]) -> str:
+def _missing_everywhere(request: PodRequest, lists: Callable[[str], bool]) -> str:
     """What the pod names, and no node has."""
     named = {uuid for each in request.containers for uuid in each.devices.uuids_allowed}
     missing = sorted(uuid for uuid in named if not lists(uuid))
@@ -229,23 +229,23 @@ def _verb(found: _Tally, one: str, many: str) -> str:
     return one if found.devices == 1 else many
 
 
-def _is(found: _Tally) -> str:
+def _are(found: _Tally) -> str:
     return _verb(found, "is", "are")
 
 
-def _has(found: _Tally) -> str:
+def _have(found: _Tally) -> str:
     return _verb(found, "has", "have")
 
 
-def _in_question(found: _Tally, asked: DeviceRequest) -> list[DeviceState]:
+def _relevant_examples(found: _Tally, asked: DeviceRequest) -> list[DeviceState]:
     """Examples that may be named: not what the pod's own UUIDs rule out."""
     return [state for state in found.examples if not asked.excludes(state.device.uuid)]
 
 
 def _unhealthy(found: _Tally, asked: DeviceRequest) -> str:
-    ill = [state.device for state in _in_question(found, asked) if not state.device.healthy]
+    ill = [state.device for state in _relevant_examples(found, asked) if not state.device.healthy]
     example = f" (GPU {ill[0].index}: {brief(ill[0].unhealthy_reason)})" if ill and ill[0].unhealthy_reason else ""
-    return f"{_is(found)} unhealthy{example}"
+    return f"{_are(found)} unhealthy{example}"
 
 
 def _other_type(found: _Tally, asked: DeviceRequest) -> str:
@@ -311,14 +311,14 @@ def _is_served(state: DeviceState, asked: DeviceRequest) -> bool:
 
 
 def _no_place(found: _Tally, asked: DeviceRequest) -> str:
-    cut = [state for state in _in_question(found, asked) if state.device.mig_kind]
+    cut = [state for state in _relevant_examples(found, asked) if state.device.mig_kind]
     profiles = sorted({profile.name for state in cut if (profile := asked_profile(state.device, asked))})
     wanted = " or ".join(profiles) or "a GPU instance"
     there = _listed(
         [f"GPU {state.device.index}: {_instances(state)}" for state in cut], "; ", 2 * _MAX_MODEL_CHARACTERS
     )
     beside = f" {found.detail}" if found.detail == OTHER_INSTANCES else ""
-    return f"{_has(found)} no room for {wanted}{beside}{f' ({there})' if there else ''}"
+    return f"{_have(found)} no room for {wanted}{beside}{f' ({there})' if there else ''}"
 
 
 def _instances(state: DeviceState) -> str:
@@ -334,20 +334,20 @@ def _listed(words: Sequence[str], between: str, longest: int = _MAX_MODEL_CHARAC
 
 def _in_use(found: _Tally, asked: DeviceRequest) -> str:
     if _wants_whole(asked):
-        return f"{_is(found)} in use, and the pod wants {_verb(found, 'a whole GPU', 'whole GPUs')}"
+        return f"{_are(found)} in use, and the pod wants {_verb(found, 'a whole GPU', 'whole GPUs')}"
     if found.idle_only:
-        return f"{_is(found)} in use, and policy mutex wants {_verb(found, 'an idle GPU', 'idle GPUs')}"
-    return f"{_is(found)} in use and cannot be shared with the pod"
+        return f"{_are(found)} in use, and policy mutex wants {_verb(found, 'an idle GPU', 'idle GPUs')}"
+    return f"{_are(found)} in use and cannot be shared with the pod"
 
 
 def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
     if found.memory_needed_mib > found.memory_largest_mib:
-        return f"{_is(found)} too small for {found.memory_needed_mib} MiB (largest: {found.memory_largest_mib} MiB)"
+        return f"{_are(found)} too small for {found.memory_needed_mib} MiB (largest: {found.memory_largest_mib} MiB)"
     if _wants_whole(asked) and not asked.memory_mib:  # an idle GPU may have too little of an amount
         return _in_use(found, asked)
     percent = f" ({asked.memory_percent}%)" if asked.memory_percent else ""
     return (
-        f"{_has(found)} less than {found.memory_needed_mib} MiB{percent} of memory free"
+        f"{_have(found)} less than {found.memory_needed_mib} MiB{percent} of memory free"
         f" (most: {found.memory_free_mib} MiB)"
     )
 
@@ -355,7 +355,7 @@ def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
 def _short_of_cores(found: _Tally, asked: DeviceRequest) -> str:
     if _wants_whole(asked):
         return _in_use(found, asked)
-    return f"{_has(found)} less than {found.cores_needed_percent}% of compute free (most: {found.cores_free_percent}%)"
+    return f"{_have(found)} less than {found.cores_needed_percent}% of compute free (most: {found.cores_free_percent}%)"
 
 
 def _wants_whole(asked: DeviceRequest) -> bool:
@@ -389,28 +389,28 @@ _OF_NODES = {
 
 _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.NOT_HEALTHY: _unhealthy,
-    Reason.CORDONED: lambda t, _: f"{_is(t)} cordoned",
-    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed ({t.dispute or _SEE_NODE})",
+    Reason.CORDONED: lambda t, _: f"{_are(t)} cordoned",
+    Reason.DISPUTED: lambda t, _: f"{_are(t)} disputed ({t.dispute or _SEE_NODE})",
     Reason.TYPE_MISMATCH: _other_type,
     Reason.UUID_MISMATCH: lambda t, _: (
-        f"{_is(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"
+        f"{_are(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"
     ),
-    Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
-    Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} linked GPUs are needed on one node",
+    Reason.NUMA_NOT_FIT: lambda t, _: f"{_are(t)} available, but {t.count_needed} are needed on one NUMA node",
+    Reason.NOT_LINKED: lambda t, _: f"{_are(t)} available, but {t.count_needed} linked GPUs are needed on one node",
     Reason.NOT_MIXED: lambda t, _: (
-        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node, "
+        f"{_are(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node, "
         "because no container can have both"
     ),
     Reason.NOT_ENFORCED: _not_enforced,
-    Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
+    Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_have(t)} no free slot",
     Reason.EXCLUSIVE_CONFLICT: _in_use,
     Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
     Reason.NO_MIG_PLACE: _no_place,
-    Reason.SHARES_DIFFER: lambda t, _: f"{_has(t)} shares that are incompatible with the pod's",
+    Reason.SHARES_DIFFER: lambda t, _: f"{_have(t)} shares that are incompatible with the pod's",
     Reason.INSUFFICIENT_MEMORY: _short_of_memory,
     Reason.INSUFFICIENT_CORES: _short_of_cores,
-    Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",
-    Reason.TOO_FEW_GPUS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
+    Reason.CORES_EXHAUSTED: lambda t, _: f"{_have(t)} no compute left",
+    Reason.TOO_FEW_GPUS: lambda t, _: f"{_are(t)} available, but {t.count_needed} are needed on one node",
 }
 
 _BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED, Reason.NO_MIG_PLACE)

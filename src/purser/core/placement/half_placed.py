@@ -39,7 +39,7 @@ from purser.core.placement.reasons import (
 )
 from purser.core.placement.shape import container_shape
 from purser.core.placement.sparing import Sparing
-from purser.core.sriov.reserves import Seeker, reserves, root_port
+from purser.core.sriov.reserves import PairSeeker, reserves, root_port
 
 
 class Preference(Protocol):
@@ -95,7 +95,7 @@ class HalfPlacedPod:
 
     def add(self, row: tuple[ContainerRequest, ...]) -> Refusal | None:
         """Place a row of containers, or say why it cannot be."""
-        nested = self._nested(row)
+        nested = self._reserves_by_container(row)
         for found in nested:
             if found.obstacles.count(0) < found.container.devices.count:
                 return self._refusal(found, found.obstacles, Reason.TOO_FEW_GPUS)
@@ -115,13 +115,13 @@ class HalfPlacedPod:
         how many these are, as far as can be seen before any is placed."""
         devices = self._candidates.devices
         roots = [root_port(device.pcie) for device in devices]
-        found = [self._nested(row) for row in rows]
+        found = [self._reserves_by_container(row) for row in rows]
         uses = self._uses([each for nested in found for each in nested])
         seekers = []
         for row, nested in zip(rows, found, strict=True):
             own = Counter(root for root, suits in zip(roots, nested[0].suits, strict=True) if suits)
             asked = self._pools.asked_last([container.name for container in row])
-            seekers.append(Seeker(row[-1].devices.count, own, asked))
+            seekers.append(PairSeeker(row[-1].devices.count, own, asked))
         gpus = Counter[str]()
         for root, most in zip(roots, uses, strict=True):
             gpus[root] += most
@@ -142,7 +142,7 @@ class HalfPlacedPod:
             uses.append(max(0, most))
         return uses
 
-    def _nested(self, row: tuple[ContainerRequest, ...]) -> list[_Found]:
+    def _reserves_by_container(self, row: tuple[ContainerRequest, ...]) -> list[_Found]:
         """What there is for each container of a row."""
         nested: list[_Found] = []
         asked = [container.devices for container in row]
@@ -193,13 +193,13 @@ class HalfPlacedPod:
         return ContainerStep(asked.count, order, asked.numa_bind, required, groups)
 
     def _order(self, found: _Found) -> Positions:
-        if not self._candidates.has_cut:
+        if not self._candidates.has_partitioned_gpus:
             return self._others(found, found.suits)
-        cut = [place for place, suits in enumerate(found.suits) if suits and self._candidates.is_cut(place)]
+        cut = [place for place, suits in enumerate(found.suits) if suits and self._candidates.is_partitioned(place)]
         suits = [suits and place not in cut for place, suits in enumerate(found.suits)]
-        return (*self._others(found, suits), *self._cut_order(found.wants, cut))
+        return (*self._others(found, suits), *self._partition_order(found.wants, cut))
 
-    def _cut_order(self, wants: Wants, cut: Sequence[int]) -> Iterator[int]:
+    def _partition_order(self, wants: Wants, cut: Sequence[int]) -> Iterator[int]:
         """The candidates that are instances of GPUs, most preferred first."""
         of = self._candidates.at
         order = self._candidates.cut.order(Counter(of[place] for place in cut), wants)
@@ -230,7 +230,11 @@ class HalfPlacedPod:
         return Candidate(place, score, numa_nodes(state.device)[0], state.usage.slots)
 
     def _pick(self) -> Pick:
-        if GpuPolicy.TOPOLOGY_AWARE not in self._words or self._candidates.has_cut or self._candidates.has_parts:
+        if (
+            GpuPolicy.TOPOLOGY_AWARE not in self._words
+            or self._candidates.has_partitioned_gpus
+            or self._candidates.has_parts
+        ):
             return first_come
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, state in enumerate(self._candidates.states) if state.usage.slots]
@@ -258,7 +262,7 @@ class HalfPlacedPod:
         )
         dispute = next(disputed, "")
         if Reason.NO_MIG_PLACE not in counts:
-            return obstructed(_in_amounts(found), len(devices), counts, for_rest, most, dispute=dispute)
+            return obstructed(_with_profile_amounts(found), len(devices), counts, for_rest, most, dispute=dispute)
         beside = OTHER_INSTANCES if self._candidates.cut.has_taken else ""
         return obstructed(self._largest(found), len(devices), counts, for_rest, most, beside, dispute=dispute)
 
@@ -272,7 +276,7 @@ class HalfPlacedPod:
         return found.container
 
 
-def _in_amounts(found: _Found) -> ContainerRequest:
+def _with_profile_amounts(found: _Found) -> ContainerRequest:
     """The container, with the amounts of its profile where it asks for one."""
     asked = found.container.devices
     if asked.slices is None:

@@ -28,10 +28,10 @@ _AFTER_OTHERS = 1e9
 
 def rate_cut(found: View, policy: ArrayPolicy) -> tuple[Floats, Gpus]:
     """As the policy's `ArrayPolicy.rate`, which is asked about the other GPUs alone."""
-    is_cut = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
-    others = found.takes & ~is_cut
+    is_partitioned = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
+    others = found.takes & ~is_partitioned
     by_others = found.fits & (others.sum(axis=0) >= found.shape.gpu_count)
-    after = np.where(is_cut, found.left, found.after)
+    after = np.where(is_partitioned, found.left, found.after)
     scores, gpus = policy.rate(replace(found, after=after, takes=others, fits=by_others))
     rest = (found.fits & ~by_others).nonzero()[0]
     if len(rest):
@@ -44,11 +44,11 @@ def rate_cut(found: View, policy: ArrayPolicy) -> tuple[Floats, Gpus]:
 def choose_cut(found: View, policy: ArrayPolicy) -> tuple[int, ...]:
     """The GPUs of the one row of a view, as the policy's `ArrayPolicy.choose`; one that is cut on demand is there once
     for each instance. Containers get all others that they can have first."""
-    is_cut = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
-    others = found.takes & ~is_cut
+    is_partitioned = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
+    others = found.takes & ~is_partitioned
     missing = found.shape.gpu_count - others.sum(axis=0)
     if missing[0] <= 0:
-        return policy.choose(replace(found, after=np.where(is_cut, found.left, found.after), takes=others))
+        return policy.choose(replace(found, after=np.where(is_partitioned, found.left, found.after), takes=others))
     _, chosen = _cheapest(found, np.zeros(1, np.intp), missing)
     return (*others[:, 0].nonzero()[0].tolist(), *chosen[:, 0].tolist())
 
@@ -113,7 +113,7 @@ class InstancePlaces:
     def __init__(self, states: Sequence[DeviceState]) -> None:
         self._devices = [state.device for state in states]
         self._masks = {at: state.mig_mask for at, state in enumerate(states) if state.device.mig_kind}
-        self._handed_on: dict[int, list[MigPlacement]] = {at: [] for at in self._masks}
+        self._reusable: dict[int, list[MigPlacement]] = {at: [] for at in self._masks}
         self.has_taken = False
         """Whether the pod has an instance by now."""
 
@@ -153,7 +153,7 @@ class InstancePlaces:
     def take(self, positions: Sequence[int], wants: Wants, *, hands_on: bool) -> list[MigPlacement] | None:
         """An instance on each of these; None: there is no place. ``hands_on``: the container ends before the next."""
         taken: list[MigPlacement] = []
-        spare = {at: list(there) for at, there in self._handed_on.items()}
+        spare = {at: list(there) for at, there in self._reusable.items()}
         for at in positions:
             if (found := self._table(at, wants)) is None:
                 return None
@@ -167,11 +167,11 @@ class InstancePlaces:
                     return None
                 self._masks[at] = int(tables.then[self._masks[at], column])
                 if hands_on:
-                    self._handed_on[at].append(placement)
+                    self._reusable[at].append(placement)
             taken.append(placement)
             self.has_taken = True
         if not hands_on:
-            self._handed_on = spare
+            self._reusable = spare
         return taken
 
     def profile(self, at: int, wants: Wants) -> MigProfile | None:
@@ -189,7 +189,7 @@ class InstancePlaces:
         return tables, tables.column(profile.name), profile.name
 
     def _spare(self, at: int, profile: str) -> int:
-        return sum(each.profile == profile for each in self._handed_on[at])
+        return sum(each.profile == profile for each in self._reusable[at])
 
     def _cost(self, at: int, mask: int, wants: Wants) -> tuple[float, int]:
         """What one more costs there, and the mask with it."""

@@ -105,10 +105,10 @@ def _search(
         if isinstance(end, KubeletState):
             return AdmittedChoice(choice, end)
         ends.append(end)
-        followed, elsewhere = _variants(variant, arrival, end.why)
-        waiting.extendleft(each for each in followed if each.containers not in known)
+        kubelet_choices, elsewhere = _variants(variant, arrival, end.why)
+        waiting.extendleft(each for each in kubelet_choices if each.containers not in known)
         waiting.extend(each for each in elsewhere if each.containers not in known)
-        known.update(each.containers for each in (*followed, *elsewhere))
+        known.update(each.containers for each in (*kubelet_choices, *elsewhere))
     return _refusal_of(kubelet, ends)
 
 
@@ -167,13 +167,13 @@ def _variants(
     """What may be chosen for instead: what kubelet goes for, and other devices for the containers before."""
     if why.uid != request.uid:
         return [], []
-    followed = []
+    kubelet_choices = []
     if isinstance(why, DeviceMismatch):
-        followed = [_narrowed(request, why)]
+        kubelet_choices = [_narrowed(request, why)]
     elif isinstance(why, PoolMismatch):
-        followed = [_narrowed_pool(request, why)]
+        kubelet_choices = [_narrowed_pool(request, why)]
     elsewhere = [_denied(request, name, uuid) for name, uuid in _held_before(arrival, why.container)]
-    return followed, elsewhere
+    return kubelet_choices, elsewhere
 
 
 def _held_before(arrival: Arrival, container: str) -> Iterator[tuple[str, str]]:

@@ -105,7 +105,7 @@ class FleetOffers(msgspec.Struct, frozen=True):
         wanted = frozenset(modes)
         return max((mib for mode, mib in self.largest_mib.items() if not wanted or mode in wanted), default=0)
 
-    def is_cut(self, modes: Iterable[DeviceMode]) -> bool:
+    def is_partitioned(self, modes: Iterable[DeviceMode]) -> bool:
         """Whether the largest of these is an instance of a GPU that is cut on demand."""
         return bool(self.profiles) and self.largest_of(modes) == self.largest_mib.get(DeviceMode.MIG)
 

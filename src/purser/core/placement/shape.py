@@ -247,7 +247,7 @@ def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...
     """What a pod of this shape takes of a node when it is given these GPUs; one that is cut on demand is there once for
     each instance."""
     taken = _take(shape, bool(gpus) and is_share(shape, int(fleet.memory_mib[gpus[0], row])))
-    if not fleet.has_cut or not gpus:
+    if not fleet.has_partitioned_gpus or not gpus:
         return taken
     return msgspec.structs.replace(taken, mig_bits=tuple(_mig_bits(fleet, shape, row, gpus)))
 
@@ -332,7 +332,7 @@ def columns_of(fleet: FleetArrays) -> FleetColumns:
         fleet.pods_free,
         fleet.cpu_free_milli,
         fleet.memory_free_mib_of_node,
-        fleet.mig_mask if fleet.has_cut else _NO_MASKS,
+        fleet.mig_mask if fleet.has_partitioned_gpus else _NO_MASKS,
     )
 
 

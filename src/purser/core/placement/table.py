@@ -66,7 +66,7 @@ class ShapeTable:
         if not len(rows):
             return
         found = view(self.fleet, shape, rows)
-        if self.fleet.has_cut:
+        if self.fleet.has_partitioned_gpus:
             scores, gpus = rate_cut(found, self.policy)
         else:
             scores, gpus = self.policy.rate(found)
@@ -110,4 +110,4 @@ def _gpus(table: ShapeTable, shape: PodShape, row: int, first: int) -> tuple[int
     if shape.gpu_count == 1 and first >= 0:
         return (first,)
     found = view(table.fleet, shape, np.array([row], np.intp))
-    return choose_cut(found, table.policy) if table.fleet.has_cut else table.policy.choose(found)
+    return choose_cut(found, table.policy) if table.fleet.has_partitioned_gpus else table.policy.choose(found)

@@ -89,15 +89,15 @@ class Verdicts:
 
     def _judge(self, rows: Rows) -> None:
         key, arrays = self._ask, self._live.arrays
-        here, also = rule.of_rows(columns_of(arrays), rows), _also(self._live, key, rows)
+        here, also = rule.of_rows(columns_of(arrays), rows), _non_amount_obstacles(self._live, key, rows)
         demand = demand_of(key.shape, arrays.models, key.idle_only)
         found = rule.judge(here, demand, also)
         parts_free = arrays.parts_free.take(rows, axis=1)
         enough = _count(found, parts_free, key.shape, here, demand) >= key.shape.gpu_count
         self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & here.live
         if not fits.all():
-            held = arrays.mig_held.take(rows, axis=1) if arrays.has_cut else here.mig_mask
-            idle = rule.when_idle(here, held)
+            held = arrays.mig_held.take(rows, axis=1) if arrays.has_partitioned_gpus else here.mig_mask
+            idle = rule.without_usage(here, held)
             demand = demand_of(key.shape, arrays.models)
             when_idle = rule.judge(idle, demand, also)
             parts = np.array([*(model.replicas for model in arrays.models), 1], np.int16)[here.gpu_model]
@@ -170,7 +170,7 @@ def _count(
     return there
 
 
-def _also(live: LiveArrays, key: VerdictKey, rows: Rows) -> "Obstacles | int":
+def _non_amount_obstacles(live: LiveArrays, key: VerdictKey, rows: Rows) -> "Obstacles | int":
     """By GPU, what stands in the way beside amounts: the uuids that the container names, and its namespace's quota."""
     if not (key.uuids_allowed or key.uuids_denied or key.quota is Quota.NOTHING):
         return 0

@@ -5,7 +5,7 @@ from itertools import compress
 
 import numpy as np
 
-from purser.core.fleet import Fleet, Kept
+from purser.core.fleet import Fleet, NominatedUsage
 from purser.core.grant.quota import QuotaLimits
 from purser.core.model import PodRequest
 from purser.core.placement.evaluate import PAIR_SCORE, Evaluation
@@ -20,7 +20,7 @@ def yielding(
     request: PodRequest,
     policy: PolicySettings,
     left: QuotaLimits,
-    held: Mapping[str, Kept],
+    held: Mapping[str, NominatedUsage],
 ) -> Evaluation:
     """The evaluation without these nodes, and without pairs that others will have. ``held``: what is kept of nodes for
     nominated pods."""

@@ -29,7 +29,7 @@ class _Pool(msgspec.Struct, frozen=True, order=True):
     model: str
     memory_mib: int
     replicas: int
-    is_cut: bool
+    is_partitioned: bool
     """Into GPU instances on demand: which one a pod gets is not looked at, and may be smaller than what it asks for."""
 
 
@@ -134,7 +134,7 @@ class _Program:
                     self._capacity[pool].append((leaving[uid], -float(mib)))
             self._empty(node, leaving, whole, node.name in nodes)
         self._limit([(room, -1.0) for room in self._rooms], -self._wish.nodes)
-        self._land()
+        self._assign_landings()
         for pool, terms in self._capacity.items():
             self._limit(terms, free[pool])
 
@@ -151,7 +151,7 @@ class _Program:
             uids = {uid for uid in held.get(uuid, ()) if ledger.held(uid)[uuid].memory_mib}
             if state.closed or not uids <= leaving.keys():
                 continue
-            gpu = self._emptied(leaving[uid] for uid in uids) if uids else None
+            gpu = self._gpu_becomes_idle(leaving[uid] for uid in uids) if uids else None
             here[_pool(state)] += 1
             if gpu is None:
                 idle += 1
@@ -167,7 +167,7 @@ class _Program:
                 takers.append((count, place))
         self._share_out(takers, idle, emptied)
 
-    def _emptied(self, leaving: Iterable[int]) -> int:
+    def _gpu_becomes_idle(self, leaving: Iterable[int]) -> int:
         """Whether a GPU becomes idle: all who hold it leave."""
         gpu = self._variable(0, 1)
         for each in leaving:
@@ -200,7 +200,7 @@ class _Program:
             self._capacity[pool].append((room, float(self._wish.gpus * pool.memory_mib)))
         return room
 
-    def _land(self) -> None:
+    def _assign_landings(self) -> None:
         """Who leaves and returns lands at most once, or waits."""
         landed: defaultdict[tuple[_Pool, int], list[int]] = defaultdict(list)
         for kind, sources in self._flows.items():
@@ -250,7 +250,7 @@ def _need(container: ContainerRequest, request: PodRequest, pool: _Pool) -> _Nee
     asked, memory = container.devices, pool.memory_mib
     if not container_shape(asked, request).takes_model(pool.model):
         return None
-    if pool.is_cut:
+    if pool.is_partitioned:
         return _Need(pool, 0, 0)
     if pool.replicas > 1:
         return _Need(pool, asked.count * (memory // pool.replicas), 0)

@@ -12,7 +12,7 @@ from purser.core.planning.model import LOST, MOVED, WAITS, Occupancy, PlanStep, 
 from purser.core.pod.requests import EffectiveRequests
 
 
-class _Before(msgspec.Struct, frozen=True):
+class _UndoRecord(msgspec.Struct, frozen=True):
     """What a step changed."""
 
     step: PlanStep
@@ -34,7 +34,7 @@ class Rehearsal:
         self._fleet = occupancy.fleet
         self._evaluator = evaluator
         self._names = self._fleet.names()
-        self._done: list[_Before] = []
+        self._done: list[_UndoRecord] = []
         self._inventories: dict[str, NodeInventory] = {}
         self._down: dict[str, int] = {}
         """By budget, how many of its pods wait."""
@@ -45,9 +45,9 @@ class Rehearsal:
 
     def close(self) -> None:
         """Take everything back."""
-        self.go_to((), ())
+        self.restore_state((), ())
 
-    def go_to(self, rooms: Iterable[Room], steps: Sequence[PlanStep]) -> None:
+    def restore_state(self, rooms: Iterable[Room], steps: Sequence[PlanStep]) -> None:
         """The fleet with these rooms cordoned, after these steps of an earlier `evict` from the same rooms."""
         self._cordon(rooms)
         known = list(steps)
@@ -69,7 +69,7 @@ class Rehearsal:
         price = LOST if not pod.returns else WAITS if landed is None else MOVED
         to, to_gpus = ("", ()) if landed is None else (landed.node, _gpus(landed))
         step = PlanStep(uid, asked.key, grant.node, _gpus(grant), price, to, to_gpus, pod.returns)
-        self._land(_Before(step, grant, state, tuple(free), landed))
+        self._land(_UndoRecord(step, grant, state, tuple(free), landed))
         return step
 
     def has_place(self, uid: str) -> bool:
@@ -111,19 +111,19 @@ class Rehearsal:
 
     def _cordon(self, rooms: Iterable[Room]) -> None:
         wanted = {room.node: room.uuids for room in rooms}
-        if any(self._cordoned_now(name) != wanted.get(name) for name in wanted.keys() | self._inventories.keys()):
+        if any(self._cordon_now(name) != wanted.get(name) for name in wanted.keys() | self._inventories.keys()):
             while self._done:
                 self._undo()
         for name in [name for name in self._inventories if name not in wanted]:
             self._fleet.set_inventory(self._inventories.pop(name))
         for name, uuids in wanted.items():
-            if self._cordoned_now(name) != uuids:
+            if self._cordon_now(name) != uuids:
                 node = self._fleet.node(name)
                 assert node is not None, "rooms must be on the fleet's own nodes"
                 before = self._inventories.setdefault(name, node.inventory)
                 self._fleet.set_inventory(msgspec.structs.replace(before, cordoned=(*before.cordoned, *uuids)))
 
-    def _cordoned_now(self, name: str) -> tuple[str, ...] | None:
+    def _cordon_now(self, name: str) -> tuple[str, ...] | None:
         before, node = self._inventories.get(name), self._fleet.node(name)
         return None if before is None or node is None else node.inventory.cordoned[len(before.cordoned) :]
 
@@ -133,9 +133,9 @@ class Rehearsal:
         asked = self._occupancy.pods[step.uid].request
         free = ((grant.node, self._fleet.free_resources(grant.node)),)
         self._give(grant.node, asked.cpu_milli, asked.memory_mib, -1)
-        self._land(_Before(step, grant, state, free, known))
+        self._land(_UndoRecord(step, grant, state, free, known))
 
-    def _land(self, before: _Before) -> None:
+    def _land(self, before: _UndoRecord) -> None:
         """The replacement takes its place."""
         landed, pod = before.landed, self._occupancy.pods[before.step.uid]
         if landed is not None:

@@ -25,16 +25,16 @@ from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
 MAX_DECISIONS = 4000
 """Of the scheduler, that a search asks for: some seconds on a thousand nodes."""
 
-_STRAIGHT_PART = 0.5
+_GREEDY_SHARE = 0.5
 """Of these, for the first search."""
 
 MAX_CHOICES = 10_000
 """Of rooms, that one search looks at: where no pod of them may go, they cost no decision."""
 
-_TRIED = 8
+_MAX_TRIED_SITES = 8
 """Rooms beside those that were taken before, in each of two orders."""
 
-_PLACES_PART = 0.1
+_PLACES_SHARE = 0.1
 """Of these, for which pods have places now."""
 
 
@@ -65,7 +65,7 @@ def rehearse(
     rehearsal = Rehearsal(occupancy, Evaluator(occupancy.fleet, policy))
     steps: list[PlanStep] = []
     try:
-        rehearsal.go_to(rooms, ())
+        rehearsal.restore_state(rooms, ())
         for uid in uids:
             step = rehearsal.evict(uid) if may_go(occupancy, uid) else None
             if step is None:
@@ -76,7 +76,7 @@ def rehearse(
         rehearsal.close()
 
 
-class _Open(msgspec.Struct, frozen=True):
+class _PartialPlan(msgspec.Struct, frozen=True):
     """A beginning of a plan that is to be continued."""
 
     chosen: tuple[Site, ...]
@@ -100,7 +100,7 @@ class _Search:
         self._cost: float = math.inf
 
     def run(self) -> RoomPlan | None:
-        self._straight()
+        self._greedy_plan()
         is_cheapest = self._cost <= self._sites.complete_below and self._best_first()
         if math.isinf(self._cost):
             return None
@@ -108,10 +108,10 @@ class _Search:
 
     # --- each room's own pods, the largest first
 
-    def _straight(self) -> None:
-        likely = self._likely()
+    def _greedy_plan(self) -> None:
+        likely = self._sites_by_likely_cost()
         self._room_by_room(likely)
-        for part, found in ((_STRAIGHT_PART / 2, likely), (_STRAIGHT_PART, self._sites.each)):
+        for part, found in ((_GREEDY_SHARE / 2, likely), (_GREEDY_SHARE, self._sites.each)):
             self._first_of(in_order(found, self._wish), self._max_decisions * part)
 
     def _first_of(self, choices: Iterator[tuple[int, tuple[Site, ...]]], most: float) -> None:
@@ -132,11 +132,11 @@ class _Search:
             nodes = {site.room.node for site in chosen}
             before, steps, cost = chosen, None, math.inf
             for found in (likely, self._sites.each):
-                for site in islice((each for each in found if each.room.node not in nodes), _TRIED):
+                for site in islice((each for each in found if each.room.node not in nodes), _MAX_TRIED_SITES):
                     tried = self._empty((*before, site), cost)
                     if tried is not None and _cost(tried) < cost:
                         chosen, steps, cost = (*before, site), tried, _cost(tried)
-                    if self._rehearsal.decisions >= self._max_decisions * _STRAIGHT_PART:
+                    if self._rehearsal.decisions >= self._max_decisions * _GREEDY_SHARE:
                         break
             if steps is None:
                 return
@@ -146,15 +146,15 @@ class _Search:
         if steps is not None and _cost(steps) < self._cost:
             self._best, self._chosen, self._cost = steps, chosen, _cost(steps)
 
-    def _likely(self) -> list[Site]:
+    def _sites_by_likely_cost(self) -> list[Site]:
         """The sites by what they would cost if no pod took another one's place."""
-        self._rehearsal.go_to((), ())
+        self._rehearsal.restore_state((), ())
         places: dict[object, bool] = {}
         prices: dict[str, int] = {}
         for uid in (uid for site in self._sites.each for uid in sorted(site.uids)):
             if uid in prices:
                 continue
-            pod, is_over = self._pods[uid], self._rehearsal.decisions >= int(self._max_decisions * _PLACES_PART)
+            pod, is_over = self._pods[uid], self._rehearsal.decisions >= int(self._max_decisions * _PLACES_SHARE)
             key = lead_shape(pod.request), len(pod.request.containers), pod.nodes
             if pod.returns and key not in places and not is_over:
                 places[key] = self._rehearsal.has_place(uid)
@@ -166,7 +166,7 @@ class _Search:
 
     def _empty(self, chosen: tuple[Site, ...], below: float) -> tuple[PlanStep, ...] | None:
         """The steps, where they cost less than that."""
-        self._rehearsal.go_to((site.room for site in chosen), ())
+        self._rehearsal.restore_state((site.room for site in chosen), ())
         waiting = sorted(_uids(chosen), key=self._smallest_first, reverse=True)
         steps: list[PlanStep] = []
         while waiting:
@@ -177,7 +177,10 @@ class _Search:
                     later.append(uid)
                     continue
                 steps.append(step)
-                if _cost(steps) + self._least(waiting[waiting.index(uid) + 1 :]) + self._least(later) >= below:
+                if (
+                    _cost(steps) + self._least_price(waiting[waiting.index(uid) + 1 :]) + self._least_price(later)
+                    >= below
+                ):
                     return None
             if later == waiting:
                 return None
@@ -191,13 +194,13 @@ class _Search:
         choices = in_order(self._sites.each, self._wish)
         following = next(choices, None)
         serial = count()
-        heap: list[tuple[float, int, int, _Open]] = []
+        heap: list[tuple[float, int, int, _PartialPlan]] = []
         seen: set[tuple[tuple[Site, ...], frozenset[PlanStep], bool]] = set()
         for _ in range(MAX_CHOICES):
             if following is not None and following[0] >= self._cost:
                 following = None
             if following is not None and (not heap or following[0] <= heap[0][0]):
-                heapq.heappush(heap, (following[0], 0, next(serial), _Open(following[1])))
+                heapq.heappush(heap, (following[0], 0, next(serial), _PartialPlan(following[1])))
                 following = next(choices, None)
             if not heap or heap[0][0] >= self._cost:
                 return True
@@ -207,33 +210,33 @@ class _Search:
             seen.add(key)
             if self._rehearsal.decisions >= self._max_decisions:
                 return False
-            self._reach(taken)
+            self._restore(taken)
             left = self._rehearsal.holders(site.room for site in taken.chosen)
             if not left:
                 self._best, self._chosen, self._cost = taken.steps, taken.chosen, least
                 continue
             for uid in self._next(taken, left):
-                self._reach(taken)
+                self._restore(taken)
                 step = self._rehearsal.evict(uid)
                 if step is not None:
                     steps = (*taken.steps, step)
-                    bound = _cost(steps) + self._least(left - {uid})
-                    heapq.heappush(heap, (bound, -len(steps), next(serial), _Open(taken.chosen, steps)))
+                    bound = _cost(steps) + self._least_price(left - {uid})
+                    heapq.heappush(heap, (bound, -len(steps), next(serial), _PartialPlan(taken.chosen, steps)))
             if not taken.elsewhere:
                 others = msgspec.structs.replace(taken, elsewhere=True)
                 heapq.heappush(heap, (least + MOVED, -len(taken.steps), next(serial), others))
         return False
 
-    def _reach(self, taken: _Open) -> None:
-        self._rehearsal.go_to((site.room for site in taken.chosen), taken.steps)
+    def _restore(self, taken: _PartialPlan) -> None:
+        self._rehearsal.restore_state((site.room for site in taken.chosen), taken.steps)
 
-    def _next(self, taken: _Open, left: set[str]) -> Iterable[str]:
+    def _next(self, taken: _PartialPlan, left: set[str]) -> Iterable[str]:
         if not taken.elsewhere:
             return sorted(left, key=self._smallest_first, reverse=True)
         gone = {step.uid for step in taken.steps}
         return (uid for uid in self._movable if uid not in left and uid not in gone)
 
-    def _least(self, uids: Iterable[str]) -> int:
+    def _least_price(self, uids: Iterable[str]) -> int:
         return sum(self._pods[uid].least_price for uid in uids)
 
     def _smallest_first(self, uid: str) -> tuple[int, int, str]:

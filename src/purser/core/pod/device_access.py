@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from purser.core.grant.enforcement import control_is_disabled
-from purser.core.grant.share_variables import BESIDE_GPUS, DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, Names
+from purser.core.grant.share_variables import BESIDE_GPUS, DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, VariableNames
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec, PodManifest, VolumeMount
 
 _HIDING = ("", "void", "none")
@@ -114,17 +114,17 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing that a pod may not say."""
 
     cause: str
-    mend: str
+    remedy: str
 
     def __str__(self) -> str:
-        return f"{self.cause}: {self.mend}"
+        return f"{self.cause}: {self.remedy}"
 
 
 def unasked(pod: PodManifest, *, asks: bool = False) -> tuple[Finding, ...]:
     """Where a pod names NVIDIA's devices itself. ``asks``: it asks for GPUs as well, in whichever words."""
     found = (*_unasked_by_annotations(pod.annotations), *_unasked_by_volumes(pod), *_unasked_by_containers(pod))
     how = f": {_ASKED}" if asks else f" and {_ASK}"
-    return tuple(msgspec.structs.replace(each, mend=f"{each.mend}{how}") for each in found)
+    return tuple(msgspec.structs.replace(each, remedy=f"{each.remedy}{how}") for each in found)
 
 
 def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
@@ -258,13 +258,13 @@ def _reaches_device_files(host_path: str, mount: VolumeMount) -> bool:
 
 def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
     for container in (*pod.containers, *pod.ephemeral):
-        names = (each.name for each in container.env if DEVICES.has(each.name) and not _hides(each))
+        names = (each.name for each in container.env if DEVICES.has(each.name) and not _hides_devices(each))
         for name in dict.fromkeys(names):
             yield Finding(
                 f'container "{container.name}" sets {name}, which names devices that were not granted',
                 "remove it",
             )
-        for path in _targets(container):
+        for path in _mount_targets(container):
             if _plain(path).startswith(_DEVICE_MOUNTS):
                 yield Finding(
                     f'container "{container.name}" mounts {_short(path)}, which names GPUs that were not granted',
@@ -272,7 +272,7 @@ def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
                 )
 
 
-def _hides(variable: ContainerEnvVar) -> bool:
+def _hides_devices(variable: ContainerEnvVar) -> bool:
     """Whether it shows fewer devices, if any: the word alone, for a value from elsewhere may be any other."""
     return variable.name == VISIBLE_DEVICES and variable.value_from is None and variable.value.strip() in _HIDING
 
@@ -301,7 +301,7 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
             continue
         path = volume.host_path.path
         plain = _plain(path)
-        if _exposes_node(plain) or _climbs(path):
+        if _exposes_node(plain) or _has_parent_references(path):
             yield Finding(
                 f'the pod asks for GPUs and volume "{_short(volume.name)}" is the host path {_short(path)}, which '
                 "exposes the node's devices or Purser's records to it",
@@ -336,18 +336,18 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
         yield from _variables(
             container, BESIDE_GPUS, "for which NVIDIA's container toolkit adds devices of the whole node", instead
         )
-    if is_share and (strong := _strong(container)):
+    if is_share and (strong := _strong_capabilities(container)):
         yield Finding(
             f'container "{container.name}" asks for a share of a GPU and for the capability {strong}, which lets it '
             "bypass limits",
             "remove the capability, or ask for whole GPUs (nvidia.com/gpu alone)",
         )
-    for path in _targets(container):
+    for path in _mount_targets(container):
         plain = _plain(path)
         if (
             _DEVICE_FILES.match(plain)
             or _is_within(plain, _MOUNTS_OF_DEVICES)
-            or _climbs(path)
+            or _has_parent_references(path)
             or (limited and (_is_within(plain, _MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
         ):
             yield Finding(
@@ -357,19 +357,19 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
             )
 
 
-def _variables(container: ContainerSpec, names: Names, what: str, mend: str) -> Iterator[Finding]:
+def _variables(container: ContainerSpec, names: VariableNames, what: str, remedy: str) -> Iterator[Finding]:
     for name in names.within(variable.name for variable in container.env):
-        yield Finding(f'container "{container.name}" asks for GPUs and sets {_short(name)}, {what}', mend)
+        yield Finding(f'container "{container.name}" asks for GPUs and sets {_short(name)}, {what}', remedy)
     for source in container.env_from:
         if source.prefix.startswith(names.families):
             yield Finding(
                 f'container "{container.name}" asks for GPUs and sets variables that begin with '
                 f"{_short(source.prefix)} (envFrom), {what}",
-                mend,
+                remedy,
             )
 
 
-def _strong(container: ContainerSpec) -> str:
+def _strong_capabilities(container: ContainerSpec) -> str:
     """The runtimes take capabilities in any case, with and without CAP_."""
     return next((name for name in container.capabilities if _capability(name) in _STRONG_CAPABILITIES), "")
 
@@ -381,7 +381,7 @@ def _capability(name: str) -> str:
 # --- paths
 
 
-def _targets(container: ContainerSpec) -> Iterator[str]:
+def _mount_targets(container: ContainerSpec) -> Iterator[str]:
     yield from (mount.mount_path for mount in container.mounts)
     yield from (device.device_path for device in container.block_devices)
 
@@ -399,7 +399,7 @@ def _is_within(plain: str, folders: Iterable[str]) -> bool:
     return any(plain == folder or plain.startswith(f"{folder}/") for folder in folders)
 
 
-def _climbs(path: str) -> bool:
+def _has_parent_references(path: str) -> bool:
     """Whether its target depends on links: no mount needs ``..``."""
     return ".." in path.split("/")
 

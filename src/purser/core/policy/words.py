@@ -50,7 +50,7 @@ def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
     words = _words(text)
     if len(words) > MAX_WEIGHED:
         raise ValueError(f"{len(words)} policies for nodes are weighted, more than the maximum of {MAX_WEIGHED}")
-    parts = tuple(map(_weighed, words))
+    parts = tuple(map(_parsed_weight, words))
     names = [name for name, _ in parts]
     for name in names:
         if names.count(name) > 1:
@@ -108,7 +108,7 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
-def _weighed(word: str) -> tuple[NodePolicy, float]:
+def _parsed_weight(word: str) -> tuple[NodePolicy, float]:
     name, equals, weight = (part.strip() for part in word.partition("="))
     return _named(NodePolicy, "nodes", name), _weight(name, weight) if equals else 1.0
 

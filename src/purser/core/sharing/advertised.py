@@ -206,13 +206,13 @@ def _named(
             if not resource and mig.profile not in odd:
                 resource = _mig_resource(mig, strategy)
             if not resource:
-                problems.append(_without_resource(mig, f"{gpu.index}:{at}"))
+                problems.append(_no_resource_sentence(mig, f"{gpu.index}:{at}"))
                 continue
             found.append(AdvertisedDevice(resource, mig.uuid, f"{gpu.index}:{at}", mig.memory_mib, parent=gpu.uuid))
     return tuple(found)
 
 
-def _without_resource(mig: NodeMigDevice, index: str) -> str:
+def _no_resource_sentence(mig: NodeMigDevice, index: str) -> str:
     write = 'add one to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
     return (
         f"MIG device {index} is {mig.profile}, which is a part of a GPU instance. The device is ignored because no "

@@ -64,7 +64,7 @@ def hami_file(value: Any, node: str) -> ReadFile:
     entries = value[NODES]
     if not isinstance(entries, list | None):
         raise SharingError(f"{_FILE} is not a list: must be a list with an object for each node")
-    problems = list(_nameless(entries or ()))
+    problems = list(_unnamed_entries(entries or ()))
     entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
     if entry is None:
         return ReadFile(PluginFile(), (), capped(problems, MAX_PROBLEMS, _FILE))
@@ -79,10 +79,10 @@ def hami_file(value: Any, node: str) -> ReadFile:
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
     messages = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
-    return ReadFile(file, *messages, _set_aside(found, where))
+    return ReadFile(file, *messages, _excluded_gpus(found, where))
 
 
-def _nameless(entries: Iterable[Any]) -> Iterator[str]:
+def _unnamed_entries(entries: Iterable[Any]) -> Iterator[str]:
     """Entries that may be meant for any node, a sentence each."""
     for place, each in enumerate(entries):
         at = f"{NODES}[{place}]"
@@ -115,7 +115,7 @@ def _can_name(ref: Any, kind: type) -> bool:
     return isinstance(ref, kind) and not isinstance(ref, bool) and (not isinstance(ref, int) or ref >= 0)
 
 
-def _set_aside(node: _Node, where: str) -> SetAside:
+def _excluded_gpus(node: _Node, where: str) -> SetAside:
     filters = node.filterdevices or _Filter()
     return SetAside(frozenset(filters.uuid or ()), frozenset(filters.index or ()), f"{where}: filterdevices")
 

@@ -115,7 +115,7 @@ def plugin_settings(
 
     Raises `SharingError`, which names the option, the variable or the place in the file.
     """
-    found = PluginSettings(**dict(_given(file, options or {}, environment or {})))
+    found = PluginSettings(**dict(_given_settings(file, options or {}, environment or {})))
     for _, conflict in _conflicts(file, found):
         raise SharingError(conflict)
     return msgspec.structs.replace(found, dev_root=found.dev_root or found.driver_root)
@@ -131,15 +131,15 @@ def followable(
     problems = []
     for flag in _FLAGS:
         try:
-            dict(_given(_only(file, flag.at), {}, {}))
+            dict(_given_settings(_only_field(file, flag.at), {}, {}))
         except SharingError as error:
             problems.append(f"{error}. The value is ignored")
-            file = _without(file, flag.at)
+            file = _without_value(file, flag.at)
     plugin_settings(PluginFile(), options, environment)
-    found = PluginSettings(**dict(_given(file, options or {}, environment or {})))
+    found = PluginSettings(**dict(_given_settings(file, options or {}, environment or {})))
     for at, conflict in _conflicts(file, found):
         problems.append(f"{conflict}. {at} is ignored")
-        file = _without(file, at)
+        file = _without_value(file, at)
     return file, tuple(problems)
 
 
@@ -151,8 +151,8 @@ def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile)
     for at in (flag.at for flag in _FLAGS):
         sections = (at.rsplit(".", depth)[0] for depth in range(at.count(".") + 1))
         is_mistaken = any(each.startswith(f"{section} is ") for section in sections for each in bare)
-        if is_mistaken and _in(file, at) is None and (before := _in(last, at)) is not None:
-            file = _with(file, at, before)
+        if is_mistaken and _value_at(file, at) is None and (before := _value_at(last, at)) is not None:
+            file = _with_value(file, at, before)
             told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
             notes.append(f"{FILE}: {at}: the value from the last valid file stays in effect: {told_before}")
     return file, tuple(notes)
@@ -164,52 +164,54 @@ def _conflicts(file: PluginFile, found: PluginSettings) -> Iterator[tuple[str, s
         at = "imex.channelIDs"
         yield at, f"{FILE}: {at} is {list(found.imex_channels)}, but must be empty or contain only 0"
     if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
-        goes = f"works only with the MIG strategies none and single, not with {found.mig_strategy}"
-        yield "sharing.mps", f"{FILE}: sharing.mps {goes}: use sharing.timeSlicing, or another flags.migStrategy"
+        restriction = f"works only with the MIG strategies none and single, not with {found.mig_strategy}"
+        yield "sharing.mps", f"{FILE}: sharing.mps {restriction}: use sharing.timeSlicing, or another flags.migStrategy"
     if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
         at = "flags.plugin.deviceIDStrategy"
-        goes = (
+        restriction = (
             "deviceIDStrategy index does not work with the MIG strategy on-demand, because the indexes of MIG "
             "devices change"
         )
-        yield at, f"{FILE}: {goes}. Use uuid"
+        yield at, f"{FILE}: {restriction}. Use uuid"
 
 
-def _only(file: PluginFile, at: str) -> PluginFile:
+def _only_field(file: PluginFile, at: str) -> PluginFile:
     """A file that says nothing else."""
-    only: PluginFile = _with(PluginFile(), at, _in(file, at))
+    only: PluginFile = _with_value(PluginFile(), at, _value_at(file, at))
     return only
 
 
-def _without(file: PluginFile, at: str) -> PluginFile:
-    kept: PluginFile = _with(file, at, None)
+def _without_value(file: PluginFile, at: str) -> PluginFile:
+    kept: PluginFile = _with_value(file, at, None)
     return kept
 
 
-def _with(value: Any, at: str, new: Any) -> Any:
+def _with_value(value: Any, at: str, new: Any) -> Any:
     """A copy that says this at a place in the file."""
     key, _, rest = at.partition(".")
     (name,) = (field.name for field in msgspec.structs.fields(value) if field.encode_name == key)
-    return msgspec.structs.replace(value, **{name: _with(getattr(value, name), rest, new) if rest else new})
+    return msgspec.structs.replace(value, **{name: _with_value(getattr(value, name), rest, new) if rest else new})
 
 
-def _given(file: PluginFile, options: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def _given_settings(
+    file: PluginFile, options: Mapping[str, str], environment: Mapping[str, str]
+) -> Iterator[tuple[str, Any]]:
     """Each field of `PluginSettings` of which something is said, and what."""
     types = {field.name: field.type for field in msgspec.structs.fields(PluginSettings)}
     for flag in _FLAGS:
         option = next((name for name in flag.options if name in options), None)
         variable = next((name for name in flag.variables if name in environment), None)
         if option is not None:
-            where, value = f"option --{option}", _as(types[flag.field], options[option])
+            where, value = f"option --{option}", _converted(types[flag.field], options[option])
         elif variable is not None:
-            where, value = f"variable {variable}", _as(types[flag.field], environment[variable])
+            where, value = f"variable {variable}", _converted(types[flag.field], environment[variable])
         else:
-            where, value = f"{FILE}: {flag.at}", _in(file, flag.at)
+            where, value = f"{FILE}: {flag.at}", _value_at(file, flag.at)
         if value is not None:
             yield flag.field, _checked(value, types[flag.field], where)
 
 
-def _in(file: PluginFile, at: str) -> Any:
+def _value_at(file: PluginFile, at: str) -> Any:
     """What the file says there; None: nothing."""
     value: Any = file
     for part in at.split("."):
@@ -226,7 +228,7 @@ def _names(kind: type[msgspec.Struct]) -> Mapping[str, str]:
 _CHANNEL = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-def _as(kind: Any, text: str) -> Any:
+def _converted(kind: Any, text: str) -> Any:
     """A text of the command line or the environment as what it stands for; what stands for nothing stays a text."""
     if kind is bool:
         value = parse_bool(text) if text else False

@@ -17,7 +17,7 @@ from purser.core.sriov.pairs import PoolAsk
 _SOURCE, _SINK = "source", "sink"
 
 
-class Seeker(msgspec.Struct, frozen=True):
+class PairSeeker(msgspec.Struct, frozen=True):
     """A container that is to have pairs, beside others of its pod."""
 
     count: int
@@ -46,7 +46,7 @@ def root_port(switches: PcieSwitches) -> str:
     return switches[0] if switches else ""
 
 
-def reserves(seekers: Sequence[Seeker], gpus: Mapping[str, int]) -> list[Reserve]:
+def reserves(seekers: Sequence[PairSeeker], gpus: Mapping[str, int]) -> list[Reserve]:
     """Of each container; their GPUs are the pairs. ``gpus``: by root port, how many containers can have one there.
 
     It is a maximum where all may have the same GPUs, each for one container. Where they may not, a container with
@@ -74,7 +74,7 @@ def reserves(seekers: Sequence[Seeker], gpus: Mapping[str, int]) -> list[Reserve
     return [_reserve(flow, number, seeker, left) for number, seeker in enumerate(seekers)]
 
 
-def _places(seekers: Sequence[Seeker]) -> dict[tuple[str, str], tuple[str, int]]:
+def _places(seekers: Sequence[PairSeeker]) -> dict[tuple[str, str], tuple[str, int]]:
     """By pool and place, its root port and how many devices are free."""
     return {
         (ask.resource, place.place): (root, place.free)
@@ -85,7 +85,7 @@ def _places(seekers: Sequence[Seeker]) -> dict[tuple[str, str], tuple[str, int]]
     }
 
 
-def _reserve(flow: "_Flow", number: int, seeker: Seeker, left: dict[tuple[str, str], int]) -> Reserve:
+def _reserve(flow: "_Flow", number: int, seeker: PairSeeker, left: dict[tuple[str, str], int]) -> Reserve:
     """``left``: by pool and place, what is not yet in any reserve; what this one takes is taken off."""
     gpus, places = Counter[str](), Counter[tuple[str, str]]()
     for ask in seeker.asked:

@@ -17,7 +17,7 @@ _RENAMED = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
-_BACK = {new: old for old, new in _RENAMED.items()}
+_ORIGINAL_NAMES = {new: old for old, new in _RENAMED.items()}
 
 
 def event_from_core(event: Obj) -> Obj:
@@ -27,7 +27,7 @@ def event_from_core(event: Obj) -> Obj:
 
 def event_to_core(event: Obj) -> Obj:
     """events.k8s.io/v1 -> core/v1."""
-    return {**{_BACK.get(key, key): value for key, value in event.items()}, "apiVersion": "v1"}
+    return {**{_ORIGINAL_NAMES.get(key, key): value for key, value in event.items()}, "apiVersion": "v1"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from .resources import served
 from .store import Selection, StoredObject
 from .writes import is_finished
 
-_ETERNAL = ("default", "kube-system", "kube-public")
+_UNDELETABLE_NAMESPACES = ("default", "kube-system", "kube-public")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _RETURNS_OBJECT = ("pods", "persistentvolumeclaims", "namespaces", "services", "serviceaccounts")
 """Kinds whose deletion is answered with the object even when it is gone at once."""
@@ -20,7 +20,7 @@ async def delete(cluster: Cluster, call: ApiRequest, options: Obj) -> Obj:
     """DELETE of one object: its last state, or a Status of success where nothing is left of it."""
     call.options = {key: value for key, value in options.items() if key not in ("kind", "apiVersion")}
     record = _existing(cluster, call)
-    if call.resource.storage == "namespaces" and call.name in _ETERNAL:
+    if call.resource.storage == "namespaces" and call.name in _UNDELETABLE_NAMESPACES:
         raise forbidden("", "namespaces", call.name, "this namespace may not be deleted")
     _check_preconditions(call, record, options.get("preconditions") or {})
     before = served(call.resource, record.object())

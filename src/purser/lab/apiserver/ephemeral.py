@@ -9,8 +9,8 @@ from .names import duplicate, forbidden
 
 SUBRESOURCE = "ephemeralcontainers"
 _KEY = "ephemeralContainers"
-_NOT_FOR_THEM = ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
-_WHY_NOT = "cannot be set for an Ephemeral Container"
+_FORBIDDEN_FIELDS = ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_FORBIDDEN_MESSAGE = "cannot be set for an Ephemeral Container"
 
 
 def of(spec: Obj) -> list[Obj]:
@@ -29,10 +29,12 @@ def check(spec: Obj, path: str) -> Iterator[Cause]:
         seen.add(name)
         if (target := container.get("targetContainerName")) and target not in others:
             yield Cause("FieldValueNotFound", f"{where}.targetContainerName", f'Not found: "{target}"')
-        yield from (forbidden(f"{where}.{field}", _WHY_NOT) for field in _NOT_FOR_THEM if container.get(field))
+        yield from (
+            forbidden(f"{where}.{field}", _FORBIDDEN_MESSAGE) for field in _FORBIDDEN_FIELDS if container.get(field)
+        )
         for place, mount in enumerate(container.get("volumeMounts") or ()):
             given = (field for field in ("subPath", "subPathExpr") if mount.get(field))
-            yield from (forbidden(f"{where}.volumeMounts[{place}].{field}", _WHY_NOT) for field in given)
+            yield from (forbidden(f"{where}.volumeMounts[{place}].{field}", _FORBIDDEN_MESSAGE) for field in given)
 
 
 def check_new(spec: Obj, path: str, why: str) -> Iterator[Cause]:

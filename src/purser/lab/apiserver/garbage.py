@@ -37,7 +37,7 @@ class Collector:
         self._undefining: set[str] = set()
         self._events: deque[tuple[float, Key, int]] = deque()
         self._expired: set[Key] = set()
-        cluster.store.follow(self._notice)
+        cluster.store.follow(self._observe_object)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -45,7 +45,7 @@ class Collector:
             place = await self._queue.get()
             self._queued.discard(place)
             try:
-                await self._settle(place)
+                await self._reconcile_object(place)
             except StatusError as error:
                 if error.code not in (404, 409):
                     log.warning("Garbage collection failed", storage=place[0], key=place[1], error=error.message)
@@ -54,7 +54,7 @@ class Collector:
             except Exception:
                 log.exception("Garbage collection failed", storage=place[0], key=place[1])
 
-    def _notice(self, storage: str, event: StoreEvent) -> None:
+    def _observe_object(self, storage: str, event: StoreEvent) -> None:
         store, after = self._cluster.store, event.after
         if event.type == DELETED:
             self._enqueue(store.dependents.get(after.uid, ()))
@@ -88,7 +88,7 @@ class Collector:
                 self._queued.add(place)
                 self._queue.put_nowait(place)
 
-    async def _settle(self, place: Place) -> None:
+    async def _reconcile_object(self, place: Place) -> None:
         storage, key = place
         collection = self._cluster.store.collections[storage]
         record = collection.get(key)

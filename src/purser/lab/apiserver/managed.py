@@ -118,7 +118,7 @@ def apply(live: Obj | None, config: Obj, manager: FieldManager, schema: Schema, 
     merged = merge(base, config, schema)
     difference = compare(base, merged, schema)
     inherits = lastapplied.inherited(base, schema) if live and manager.name == lastapplied.KUBECTL else EMPTY
-    managers = _contest(managers, manager, frozenset(difference.changed), inherits, force=force)
+    managers = _find_conflicts(managers, manager, frozenset(difference.changed), inherits, force=force)
     others = EMPTY.union(*(owned.paths for who, owned in managers.items() if who != manager))
     result = remove(merged, previous - paths, paths | others | _identity(merged), schema)
     lost = frozenset(compare(merged, result, schema).removed)
@@ -136,7 +136,9 @@ def _identity(obj: Obj) -> Paths:
                                                         if ("f:metadata", "f:" + name) in _UNOWNED})  # fmt: skip
 
 
-def _contest(managers: Managers, manager: FieldManager, changed: Paths, inherits: Paths, *, force: bool) -> Managers:
+def _find_conflicts(
+    managers: Managers, manager: FieldManager, changed: Paths, inherits: Paths, *, force: bool
+) -> Managers:
     overlaps = list(_overlaps(managers, manager, changed))
     conflicts = [(who, path) for who, path in overlaps if path not in inherits]
     if conflicts and not force:

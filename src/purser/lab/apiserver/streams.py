@@ -10,7 +10,7 @@ _MISSING = {
     "attach": "cannot attach to a process",
     "portforward": "cannot forward a port",
 }
-_INSTEAD = "use kubectl logs to see which devices a container would get"
+_ALTERNATIVE = "use kubectl logs to see which devices a container would get"
 
 
 def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
@@ -23,5 +23,5 @@ def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
     return StatusError(
         501,
         "NotImplemented",
-        f"{_MISSING[subresource]} in pod {name} because the lab does not run containers: {_INSTEAD}",
+        f"{_MISSING[subresource]} in pod {name} because the lab does not run containers: {_ALTERNATIVE}",
     )

@@ -128,7 +128,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise CheckFailed(self._nobody(after)) from None
+            raise CheckFailed(self._no_registration(after)) from None
         try:
             async with asyncio.timeout(self._dial_s + self._timeout_s):
                 await found.connected.wait()
@@ -190,7 +190,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         mine = (note for note in self.registrations[after:] if note.request.resource_name == self.resource)
         return next((note for note in reversed([*mine]) if not note.refused), None)
 
-    def _nobody(self, after: int) -> str:
+    def _no_registration(self, after: int) -> str:
         others = {note.request.resource_name for note in self.registrations[after:]} - {self.resource}
         seen = f" for {self.resource}, only for {', '.join(sorted(others))}," if others else ""
         return f"no Register call{seen} within {self._timeout_s:g} s"

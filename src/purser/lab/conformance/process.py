@@ -43,7 +43,7 @@ class PluginProcess:
         if code is None:
             return None
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-        return f"{how}{self._last_words() if code else ''}"
+        return f"{how}{self._last_output() if code else ''}"
 
     async def wait(self) -> None:
         """Until it ends."""
@@ -68,7 +68,7 @@ class PluginProcess:
                 await self.wait()
         await self.kill()
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         with contextlib.suppress(OSError):
             text = self._log.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
             lines = [line for line in text.splitlines() if line.strip()]

@@ -23,10 +23,10 @@ DEFAULT_SIZE = 2
 PLUGIN_EXIT_TIMEOUT_S = 2.0
 """How long the plugin may take to end once nothing is checked any more."""
 
-_DYING_S = 0.1
+_EXIT_GRACE_S = 0.1
 _PING_S = 1.0
 
-_NOBODY = "no process serves {}: start the plugin first, or specify the command that starts it"
+_NO_PROCESS = "no process serves {}: start the plugin first, or specify the command that starts it"
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class Subject:
         """Have a living plugin before a check; why there is none, and never will be, else."""
         if self._lost is None and not self.is_over:
             try:
-                await self._revive()
+                await self._restart_plugin()
                 await self.registrations_ready()
             except (CheckFailed, CannotRun) as error:
                 self._lost = f"the plugin can no longer be reached: {error}"
@@ -147,7 +147,7 @@ class Subject:
         """Whether the plugin has ended by itself during a check, and how. Waits until that is certain."""
         if self.is_over or self._lost is not None:
             return None
-        how = await self._death()
+        how = await self._exit_message()
         if how is not None:
             self.endings.append(f"{check} ({how})")
         return how
@@ -213,7 +213,7 @@ class Subject:
         if self.settings.command:
             self.process = await self._start(place)
         elif self.settings.socket is None or not listens(self.settings.socket):
-            raise CannotRun(_NOBODY.format(self.settings.socket))
+            raise CannotRun(_NO_PROCESS.format(self.settings.socket))
 
     async def _end(self) -> None:
         if self.process is not None:
@@ -233,10 +233,10 @@ class Subject:
 
     def _open(self, socket: Path | None) -> PluginEndpoint:
         if socket is None or not listens(socket):
-            raise CannotRun(_NOBODY.format(socket))
+            raise CannotRun(_NO_PROCESS.format(socket))
         return PluginEndpoint.open(socket.absolute(), self.settings.timeout_s)
 
-    async def _revive(self) -> None:
+    async def _restart_plugin(self) -> None:
         """Start the plugin again where it has ended."""
         if self.process is not None and self._place is not None and self.process.ended is not None:
             after = len(self.kubelet.registrations)
@@ -248,12 +248,12 @@ class Subject:
         elif self.process is None and (path := self._path()) is not None and not listens(path):
             raise CheckFailed(f"no process serves {path}")
 
-    async def _death(self) -> str | None:
+    async def _exit_message(self) -> str | None:
         """How the plugin ended. None once it is seen alive, or was not yet there to be."""
-        if not await self._broke():
+        if not await self._broken_connection():
             return None
         # A process that dies closes one socket after the other: what still listens now may be about to go.
-        await asyncio.sleep(_DYING_S)
+        await asyncio.sleep(_EXIT_GRACE_S)
         path = self._path()
         deadline = time.monotonic() + self.settings.timeout_s
         while self.process is None or self.process.ended is None:
@@ -265,7 +265,7 @@ class Subject:
             path = self._path()
         return self.process.ended
 
-    async def _broke(self) -> bool:
+    async def _broken_connection(self) -> bool:
         """Whether the plugin cannot be reached; one that is only slow can."""
         found = self._connected()
         if found is None or (self.process is not None and self.process.ended is not None):

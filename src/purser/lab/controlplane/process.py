@@ -52,14 +52,14 @@ class Process:
         """SIGTERM to the process group, SIGKILL after the grace time."""
         self._signal(signal.SIGTERM)
         try:
-            self._reap(grace_seconds)
+            self._wait_for_exit(grace_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def kill(self) -> None:
         """SIGKILL at once, as a crash would end it."""
         self._signal(signal.SIGKILL)
-        self._reap(10)
+        self._wait_for_exit(10)
 
     def tail(self, lines: int = 40) -> str:
         """The last lines of the log."""
@@ -84,7 +84,7 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)
 
-    def _reap(self, timeout_seconds: float) -> None:
+    def _wait_for_exit(self, timeout_seconds: float) -> None:
         if self._child is not None:
             self._child.wait(timeout_seconds)
             self._child = None

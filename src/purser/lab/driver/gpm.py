@@ -14,7 +14,7 @@ from purser.lab.driver.parts import GpuLoad, ProcessState
 KEY = "gpm"
 """Of its readings, whose first argument is the metric, and the second 0 or the GPU instance counted from 1."""
 
-_OLDEST = "hopper"
+_OLDEST_ARCHITECTURE = "hopper"
 _MILLIONTHS = 1_000_000
 _KIB_PER_MIB = 1024
 
@@ -37,7 +37,7 @@ OF_TRAFFIC = (
 def has_gpm(architecture: str) -> bool:
     """Whether GPUs of this architecture have it."""
     names = list(ARCHITECTURES.values())
-    return names.index(architecture) >= names.index(_OLDEST)
+    return names.index(architecture) >= names.index(_OLDEST_ARCHITECTURE)
 
 
 def gpm_rates(utilization: tuple[int, int], load: GpuLoad, processes: Iterable[ProcessState]) -> dict[str, int]:

@@ -41,7 +41,7 @@ class _EventSet:
         self.since: dict[int, int] = {}
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _CallShape(msgspec.Struct, frozen=True):
     """A call that gives numbers of `purser.lab.driver.readings`: how many, and under which name if not its own."""
 
     results: int = 1
@@ -51,35 +51,35 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 _NUMBERS = {
-    "nvmlDeviceGetArchitecture": _Shape(),
-    "nvmlDeviceGetBrand": _Shape(),
-    "nvmlDeviceGetClockInfo": _Shape(),
-    "nvmlDeviceGetComputeMode": _Shape(),
-    "nvmlDeviceGetCudaComputeCapability": _Shape(2),
-    "nvmlDeviceGetCurrentClocksEventReasons": _Shape(),
-    "nvmlDeviceGetCurrentClocksThrottleReasons": _Shape(key="nvmlDeviceGetCurrentClocksEventReasons"),
-    "nvmlDeviceGetDecoderUtilization": _Shape(2, in_mig=False),
-    "nvmlDeviceGetEccMode": _Shape(2),
-    "nvmlDeviceGetEncoderUtilization": _Shape(2, in_mig=False),
-    "nvmlDeviceGetEnforcedPowerLimit": _Shape(),
-    "nvmlDeviceGetMaxClockInfo": _Shape(),
-    "nvmlDeviceGetMaxMigDeviceCount": _Shape(),
-    "nvmlDeviceGetMinorNumber": _Shape(),
-    "nvmlDeviceGetNvLinkErrorCounter": _Shape(),
-    "nvmlDeviceGetPcieReplayCounter": _Shape(),
-    "nvmlDeviceGetPcieThroughput": _Shape(),
-    "nvmlDeviceGetPerformanceState": _Shape(),
-    "nvmlDeviceGetPersistenceMode": _Shape(),
-    "nvmlDeviceGetPowerManagementLimit": _Shape(),
-    "nvmlDeviceGetPowerUsage": _Shape(),
-    "nvmlDeviceGetRemappedRows": _Shape(4),
-    "nvmlDeviceGetRetiredPagesPendingStatus": _Shape(),
-    "nvmlDeviceGetSupportedClocksEventReasons": _Shape(),
-    "nvmlDeviceGetSupportedClocksThrottleReasons": _Shape(key="nvmlDeviceGetSupportedClocksEventReasons"),
-    "nvmlDeviceGetTemperature": _Shape(),
-    "nvmlDeviceGetTotalEccErrors": _Shape(),
-    "nvmlDeviceGetTotalEnergyConsumption": _Shape(),
-    "nvmlDeviceGetVirtualizationMode": _Shape(),
+    "nvmlDeviceGetArchitecture": _CallShape(),
+    "nvmlDeviceGetBrand": _CallShape(),
+    "nvmlDeviceGetClockInfo": _CallShape(),
+    "nvmlDeviceGetComputeMode": _CallShape(),
+    "nvmlDeviceGetCudaComputeCapability": _CallShape(2),
+    "nvmlDeviceGetCurrentClocksEventReasons": _CallShape(),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": _CallShape(key="nvmlDeviceGetCurrentClocksEventReasons"),
+    "nvmlDeviceGetDecoderUtilization": _CallShape(2, in_mig=False),
+    "nvmlDeviceGetEccMode": _CallShape(2),
+    "nvmlDeviceGetEncoderUtilization": _CallShape(2, in_mig=False),
+    "nvmlDeviceGetEnforcedPowerLimit": _CallShape(),
+    "nvmlDeviceGetMaxClockInfo": _CallShape(),
+    "nvmlDeviceGetMaxMigDeviceCount": _CallShape(),
+    "nvmlDeviceGetMinorNumber": _CallShape(),
+    "nvmlDeviceGetNvLinkErrorCounter": _CallShape(),
+    "nvmlDeviceGetPcieReplayCounter": _CallShape(),
+    "nvmlDeviceGetPcieThroughput": _CallShape(),
+    "nvmlDeviceGetPerformanceState": _CallShape(),
+    "nvmlDeviceGetPersistenceMode": _CallShape(),
+    "nvmlDeviceGetPowerManagementLimit": _CallShape(),
+    "nvmlDeviceGetPowerUsage": _CallShape(),
+    "nvmlDeviceGetRemappedRows": _CallShape(4),
+    "nvmlDeviceGetRetiredPagesPendingStatus": _CallShape(),
+    "nvmlDeviceGetSupportedClocksEventReasons": _CallShape(),
+    "nvmlDeviceGetSupportedClocksThrottleReasons": _CallShape(key="nvmlDeviceGetSupportedClocksEventReasons"),
+    "nvmlDeviceGetTemperature": _CallShape(),
+    "nvmlDeviceGetTotalEccErrors": _CallShape(),
+    "nvmlDeviceGetTotalEnergyConsumption": _CallShape(),
+    "nvmlDeviceGetVirtualizationMode": _CallShape(),
 }
 
 
@@ -182,12 +182,12 @@ class PythonNvml:
 
     def nvmlDeviceGetUUID(self, handle: ctypes.c_void_p) -> str:
         """As in NVML."""
-        gpu, place = self._any(handle, "nvmlDeviceGetUUID")
+        gpu, place = self._gpu_and_mig(handle, "nvmlDeviceGetUUID")
         return gpu.uuid if place is None else mig_uuid(gpu.uuid, place.instance, place.compute)
 
     def nvmlDeviceGetName(self, handle: ctypes.c_void_p) -> str:
         """As in NVML."""
-        gpu, place = self._any(handle, "nvmlDeviceGetName")
+        gpu, place = self._gpu_and_mig(handle, "nvmlDeviceGetName")
         if place is None:
             return gpu.model.name
         return f"{gpu.model.name} MIG {device_name(gpu, self._mig.state(place.slot), place.instance, place.compute)}"
@@ -200,7 +200,7 @@ class PythonNvml:
 
     def nvmlDeviceGetMemoryInfo(self, handle: ctypes.c_void_p, version: int | None = None) -> SimpleNamespace:
         """As in NVML: the first version counts what the driver reserves as used."""
-        gpu, place = self._any(handle, "nvmlDeviceGetMemoryInfo")
+        gpu, place = self._gpu_and_mig(handle, "nvmlDeviceGetMemoryInfo")
         total, reserved, used = gpu.model.memory_mib * MIB, gpu.model.reserved_mib * MIB, gpu.total_used_mib * MIB
         if place is not None:
             profile = profile_of(gpu, self._mig.state(place.slot), place.instance)
@@ -293,7 +293,7 @@ class PythonNvml:
                 value.nvmlReturn = error.code
         return values
 
-    def _numbers(self, call: str, shape: "_Shape", handle: ctypes.c_void_p, *arguments: int) -> Any:
+    def _numbers(self, call: str, shape: "_CallShape", handle: ctypes.c_void_p, *arguments: int) -> Any:
         """A call that gives one number, or several."""
         gpu = (self._gpu if shape.in_mig else self._whole_gpu)(handle, call)
         key = shape.key or call
@@ -320,7 +320,7 @@ class PythonNvml:
     def _processes(
         self, handle: ctypes.c_void_p, call: str, is_wanted: Callable[[ProcessState], bool]
     ) -> list[SimpleNamespace]:
-        gpu, place = self._any(handle, call)
+        gpu, place = self._gpu_and_mig(handle, call)
         found = [each for each in gpu.processes if is_wanted(each)]
         if place is not None:
             inside = (place.instance, place.compute)
@@ -444,7 +444,7 @@ class PythonNvml:
         _supported(not self._mig.state(_slot(handle)).enabled)
         return gpu
 
-    def _any(self, handle: ctypes.c_void_p, call: str) -> tuple[GpuState, MigHandle | None]:
+    def _gpu_and_mig(self, handle: ctypes.c_void_p, call: str) -> tuple[GpuState, MigHandle | None]:
         """The GPU, and the place on it where the handle is that of a MIG device."""
         place = mig_handle(handle)
         if place is None:

@@ -69,7 +69,7 @@ _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 log = structlog.get_logger("purser.lab.hollow")
 
 
-class _Shown(NamedTuple):
+class _ShownState(NamedTuple):
     doing: str
     boot: str
     restarts: int
@@ -99,7 +99,7 @@ class HollowFleet:
         self._pods: Informer[Raw] = Informer(client, PODS.raw())
         self._on: dict[str, set[str]] = defaultdict(set)
         """Keys of pods by node."""
-        self._shown: dict[str, _Shown] = {}
+        self._shown: dict[str, _ShownState] = {}
         """By uid of a pod: what was written of it."""
         self._mig_gpus: dict[str, HollowGpus] = {}
         self._folder = Path()
@@ -148,9 +148,9 @@ class HollowFleet:
             self._pod_queue.add_after(key, self._stop_s)
         if place and is_ready(pod) != is_ready(old):
             self._node_queue.add(place)
-            self._correct(pod)
+            self._corrected(pod)
 
-    def _correct(self, pod: Raw) -> None:
+    def _corrected(self, pod: Raw) -> None:
         """The node lifecycle controller says of a lost node's pods that they are not ready: kubelet says otherwise."""
         shown = self._shown.get(pod["metadata"]["uid"])
         if shown is not None and shown.doing == "running" and not is_ready(pod):
@@ -215,9 +215,9 @@ class HollowFleet:
     async def _show(self, pod: Raw, node: Raw) -> None:
         """What the pod does, if that is not written yet."""
         uid, boot = pod["metadata"]["uid"], boot_of(node)
-        known = self._shown.get(uid, _Shown("", boot, _restarts(pod)))
+        known = self._shown.get(uid, _ShownState("", boot, _restarts(pod)))
         if known.boot != boot:
-            self._shown[uid] = again = _Shown("restarting", boot, known.restarts + 1)
+            self._shown[uid] = again = _ShownState("restarting", boot, known.restarts + 1)
             await self._write(pod, statuses.restarting(pod, self._now(), again.restarts))
             self._pod_queue.add_after(key_of(pod), self._start_s)
             return
@@ -225,7 +225,7 @@ class HollowFleet:
         if known.doing != doing:
             make = statuses.crashing if doing == "crashing" else statuses.running
             await self._write(pod, make(pod, self._now(), known.restarts))
-            self._shown[uid] = _Shown(doing, boot, known.restarts)
+            self._shown[uid] = _ShownState(doing, boot, known.restarts)
 
     async def _write(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]

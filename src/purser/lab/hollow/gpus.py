@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, Offered
+from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, OfferedProfile
 
 
 class HollowGpus:
@@ -20,7 +20,7 @@ class HollowGpus:
         """Every GPU."""
         return tuple(self._gpus.values())
 
-    def offers(self, index: int) -> Mapping[str, Offered]:
+    def offers(self, index: int) -> Mapping[str, OfferedProfile]:
         """Nothing is known of it: a hollow GPU takes every profile."""
         return {}
 

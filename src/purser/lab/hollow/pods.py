@@ -19,16 +19,16 @@ def crashing(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, A
     name = pod["spec"]["containers"][0]["name"]
     message = f"back-off 5m0s restarting failed container={name} pod={pod['metadata']['name']}"
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-    return _not_ready(running_status(pod, now, "127.0.0.1", restarts + RESTARTS_OF_A_BAD_POD), state)
+    return _not_ready_status(running_status(pod, now, "127.0.0.1", restarts + RESTARTS_OF_A_BAD_POD), state)
 
 
 def restarting(pod: Mapping[str, Any], now: str, restarts: int) -> dict[str, Any]:
     """The machine has just started again."""
     state = {"waiting": {"reason": "ContainerCreating"}}
-    return _not_ready(running_status(pod, now, "127.0.0.1", restarts), state)
+    return _not_ready_status(running_status(pod, now, "127.0.0.1", restarts), state)
 
 
-def _not_ready(status: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+def _not_ready_status(status: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     false = ("Ready", "ContainersReady")
     conditions = [
         {**each, "status": "False", "reason": "ContainersNotReady"} if each["type"] in false else each

@@ -13,7 +13,7 @@ from purser.core.kubelet.asks import (
     AdmissionOutcome,
     Answered,
     Ask,
-    CallFailed,
+    FailedAnswer,
     PlainAnswer,
     PreferredAllocation,
     Rejection,
@@ -119,7 +119,7 @@ async def _answer(endpoints: Endpoints, ask: Ask) -> PlainAnswer:
         response = await endpoints.allocate(ask.resource, sorted(ask.device_ids))
         return response.SerializeToString()
     except PluginError as error:
-        return CallFailed(str(error), is_empty_response=isinstance(error, EmptyResponse))
+        return FailedAnswer(str(error), is_empty_response=isinstance(error, EmptyResponse))
 
 
 def _seen(pod: Raw) -> KubeletPod:

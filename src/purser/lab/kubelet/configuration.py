@@ -36,7 +36,7 @@ EVICTION_HARD_BYTES = 100 * 1024 * 1024
 """The default of evictionHard's memory.available: a part of the node's reserved memory."""
 
 _VERSION = re.compile(r"v1\.\d+\.\d+")
-_OLDEST = (1, 20, 0)
+_OLDEST_VERSION = (1, 20, 0)
 _MEMORY = "memory"
 
 
@@ -148,7 +148,7 @@ def _option_texts(options: TopologyOptions | CpuOptions) -> dict[str, str]:
 
 
 def _version(text: str) -> str:
-    if _VERSION.fullmatch(text) is None or parse_version(text) < _OLDEST:
+    if _VERSION.fullmatch(text) is None or parse_version(text) < _OLDEST_VERSION:
         raise ValueError(
             f"version: {text} is not a supported kubelet version: must be v1.20.0 or newer, such as v1.36.2"
         )

@@ -37,7 +37,7 @@ log = structlog.get_logger("purser.lab.kubelet")
 Identity = tuple[int, int, int]
 
 
-class _Refused(Exception):
+class _RegistrationRefused(Exception):
     """kubelet rejects the plugin; the message is sent to it."""
 
 
@@ -121,7 +121,7 @@ class PluginWatcher:
             _check(info, socket.path)
             service = Path(info.endpoint) if info.endpoint else socket.path
             await self._endpoints.connect(info.name, service, None)
-        except _Refused as error:
+        except _RegistrationRefused as error:
             return f"RegisterPlugin error -- {error}"
         except PluginError as error:
             return f"RegisterPlugin error -- plugin registration failed with err: {error}"
@@ -131,10 +131,10 @@ class PluginWatcher:
 
 def _check(info: api_pb2.PluginInfo, path: Path) -> None:
     if info.type != DEVICE_PLUGIN:
-        raise _Refused(f"no handler registered for plugin type: {info.type} at socket {path}")
+        raise _RegistrationRefused(f"no handler registered for plugin type: {info.type} at socket {path}")
     refusal = watcher_refusal(list(info.supported_versions), info.name)
     if refusal is not None:
-        raise _Refused(f"plugin validation failed with err: {refusal}")
+        raise _RegistrationRefused(f"plugin validation failed with err: {refusal}")
 
 
 def _sockets_in(folder: Path) -> dict[Path, Identity]:

@@ -283,7 +283,7 @@ def load(path: Path) -> Loaded:
         loaded = Loaded(path, scenario, _nodes(scenario))
         _ = loaded.settings
     except msgspec.ValidationError as error:
-        raise ScenarioError(f"{path}: {_readable(error)}") from error
+        raise ScenarioError(f"{path}: {_readable_error(error)}") from error
     except ScenarioError:
         raise
     except ValueError as error:
@@ -381,7 +381,7 @@ def _gpus_of(step: Step) -> list[GpuFault]:
     return [gpu for gpu in (fault.lose_gpu, fault.recover_gpu, fault.inject_xid) if gpu is not None]
 
 
-def _readable(error: msgspec.ValidationError) -> str:
+def _readable_error(error: msgspec.ValidationError) -> str:
     """The field first, without msgspec's own notation."""
     text, _, where = str(error).partition(" - at `$")
     field = where.rstrip("`").lstrip(".")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from purser.core.names import MIG_CONFIG_LABEL
 from purser.core.wording import some
 from purser.kube.reasons import FailureReason
-from purser.operator.gates import can_gpus_mig, removal_blocker, unknown_workload
+from purser.operator.gates import do_gpus_support_mig, removal_blocker, unknown_workload
 from purser.operator.mig import failure_of
 from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
 from purser.operator.names import MIG_CAPABLE_LABEL, WORKLOAD_LABEL
@@ -23,7 +23,7 @@ LABEL_REASONS = (
 """The node is not as a label of it asks for: its GPUs work, and the node may still be complete."""
 
 _KNOWN_WORKLOADS = "set the label to container, vm-passthrough or vm-vgpu"
-_UNCUT = ("", "all-disabled")
+_NO_LAYOUT = ("", "all-disabled")
 """Layouts that every GPU has."""
 
 
@@ -117,9 +117,9 @@ def _impossible_layout(progress: NodeProgress) -> str:
     """What its label asks for and its GPUs cannot do, as far as known, in one sentence; empty: nothing. Until feature
     discovery is complete this may still change."""
     profile = progress.node.labels.get(MIG_CONFIG_LABEL, "")
-    can = can_gpus_mig(progress.node)
+    can = do_gpus_support_mig(progress.node)
     asks = f"label {MIG_CONFIG_LABEL} requests MIG layout {profile}"
-    if profile in _UNCUT:
+    if profile in _NO_LAYOUT:
         return ""
     if can is False:
         return f"{asks}, but the node's GPUs do not support MIG"

@@ -115,7 +115,7 @@ def owners_of(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:
     """Of an active policy that cannot be read: everything stays as it was, and the rest of the status, too."""
     message = f"{problem}. The operator changes nothing until the spec is fixed{_interrupted_nodes(snapshot)}"
-    return _stopped(snapshot, raw, OperatorReason.INVALID_SPEC, message)
+    return _paused_status(snapshot, raw, OperatorReason.INVALID_SPEC, message)
 
 
 def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
@@ -125,7 +125,7 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
         f"another operator manages these nodes: Purser changes nothing until that operator's ClusterPolicy is deleted"
         f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
     )
-    return _stopped(snapshot, raw, OperatorReason.ANOTHER_OPERATOR, message)
+    return _paused_status(snapshot, raw, OperatorReason.ANOTHER_OPERATOR, message)
 
 
 def other_namespace(snapshot: Snapshot) -> str:
@@ -150,7 +150,7 @@ def _interrupted_nodes(snapshot: Snapshot) -> str:
     return f"; nodes left cordoned or paused in the middle of a change: {some(sorted(names, key=natural))}"
 
 
-def _stopped(snapshot: Snapshot, raw: Raw, reason: OperatorReason, message: str) -> ClusterPolicyStatus:
+def _paused_status(snapshot: Snapshot, raw: Raw, reason: OperatorReason, message: str) -> ClusterPolicyStatus:
     """Nothing is decided for now; what is known of operands and nodes stays as it was found last."""
     old, generation = old_status(raw), generation_of(raw)
     states = ((READY, False), (PROGRESSING, False), (DEGRADED, True))
@@ -199,7 +199,9 @@ def is_clean(snapshot: Snapshot) -> bool:
     )
 
 
-def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], removal: DriverRemoval | None) -> PatchNode:
+def _without_postponed(
+    patch: PatchNode, node: NodeView, operands: Collection[str], removal: DriverRemoval | None
+) -> PatchNode:
     """The same, without what has to wait: a driver that is in use, and the cordon of a node whose GPUs the MIG
     manager may be cutting this moment. Its request goes at once, so that it stops."""
     labels, annotations, unschedulable = dict(patch.labels), dict(patch.annotations), patch.unschedulable
@@ -225,7 +227,7 @@ def _nodes(snapshot: Snapshot, found: Mapping[str, DriverRemoval]) -> Iterator[P
         patches = []
         if is_marked(node):
             gone = removal_patch(node, has_rivals=bool(snapshot.rivals))
-            patches.append(_for_now(gone, node, there, found.get(node.name)))
+            patches.append(_without_postponed(gone, node, there, found.get(node.name)))
         if DISCOVERY not in there:
             patches.append(PatchNode(node=node.name, annotations={NODE_FACTS_ANNOTATION: None}, why=NO_POLICY))
         patch = merged(node, patches)

@@ -114,11 +114,13 @@ def _round(snapshot: Snapshot) -> RoundOutcome:
     if chosen.raw is None:
         return _remove_everything(snapshot, chosen)
     if snapshot.rivals or chosen.policy is None:
-        return _without_decision(snapshot, chosen)
+        return _actions_without_decision(snapshot, chosen)
     if not has_finalizer(chosen.raw):
-        return RoundOutcome(actions=(with_finalizer(chosen.raw), *_about_others(snapshot, chosen)))
+        return RoundOutcome(actions=(with_finalizer(chosen.raw), *_actions_for_other_policies(snapshot, chosen)))
     if old_status(chosen.raw).namespace != snapshot.namespace:
-        return RoundOutcome(actions=(claim(chosen.raw, snapshot.namespace), *_about_others(snapshot, chosen)))
+        return RoundOutcome(
+            actions=(claim(chosen.raw, snapshot.namespace), *_actions_for_other_policies(snapshot, chosen))
+        )
     return _decide(view_of(snapshot, chosen), chosen)
 
 
@@ -210,11 +212,11 @@ def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
             *migs.evictions,
             *deletes,
             *write_status(raw, status),
-            *_about_others(snapshot, chosen),
+            *_actions_for_other_policies(snapshot, chosen),
         ),
         events=(*upgrades.events, *migs.events, *events_of(view.policy, status, view.node_progress)),
         gauges={**upgrades.gauges, **migs.gauges, **gauges_of(snapshot, view.node_progress, status)},
-        requeue_after_s=_soonest(view, upgrades, migs),
+        requeue_after_s=_next_requeue(view, upgrades, migs),
     )
 
 
@@ -303,7 +305,7 @@ def _kept(view: RoundView) -> frozenset[ObjectKey]:
     return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
 
 
-def _soonest(view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges) -> float | None:
+def _next_requeue(view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges) -> float | None:
     """When time alone will have changed something: never sooner than in a second."""
     now = view.snapshot.now
     times = [each.presence.gone_at - now for each in view.node_progress if each.presence.gone_at is not None]
@@ -315,7 +317,7 @@ def _soonest(view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges) ->
     return max(1.0, min(times)) if times else None
 
 
-def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
+def _actions_for_other_policies(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
     """Younger policies say so, and those that leave may go once everything belongs to the active one."""
     active = name_of(chosen.raw) if chosen.raw is not None else ""
     for raw in chosen.ignored:
@@ -327,12 +329,12 @@ def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
     yield from released(snapshot, chosen)
 
 
-def _without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+def _actions_without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """The active policy cannot be read, or another operator is at work: it says so, and nothing else changes."""
     raw = chosen.raw
     assert raw is not None
     status = rivals_status(snapshot, raw) if snapshot.rivals else invalid_status(snapshot, raw, chosen.problem)
-    actions = (*write_status(raw, status), *_about_others(snapshot, chosen))
+    actions = (*write_status(raw, status), *_actions_for_other_policies(snapshot, chosen))
     return RoundOutcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
 
 

@@ -26,7 +26,13 @@ Not here: the manifests, and what is done to a node whose driver or MIG layout c
 
 from purser.operator.gates.assignment import node_assignments, wanted_pools
 from purser.operator.gates.driver_removal import blocked_removals, driver_removals, removal_blocker
-from purser.operator.gates.facts import CONTAINER, can_gpus_mig, has_nfd, nodes_about_to_lose_gpus, unknown_workload
+from purser.operator.gates.facts import (
+    CONTAINER,
+    do_gpus_support_mig,
+    has_nfd,
+    nodes_about_to_lose_gpus,
+    unknown_workload,
+)
 from purser.operator.gates.labels import NO_POLICY, changes_pool, gate_patch, gone_patch, is_marked, removal_patch
 from purser.operator.gates.progress import (
     REASONS_WITHOUT_POD,
@@ -43,8 +49,8 @@ __all__ = [
     "NO_POLICY",
     "REASONS_WITHOUT_POD",
     "blocked_removals",
-    "can_gpus_mig",
     "changes_pool",
+    "do_gpus_support_mig",
     "driver_removals",
     "fails_at",
     "gate_patch",

@@ -19,7 +19,7 @@ from purser.operator.names import DEPLOY
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.decoding import Chosen, choose
 
-_NEEDING = frozenset(dependents(Operand.DRIVER))
+_DRIVER_DEPENDENTS = frozenset(dependents(Operand.DRIVER))
 
 
 def driver_removals(snapshot: Snapshot, chosen: Chosen) -> dict[str, DriverRemoval]:
@@ -45,9 +45,11 @@ def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
     chosen = choose(snapshot.policies)
     if chosen.raw is not None:
         return ()
-    whys = {name: removal_blocker(each) for name, each in driver_removals(snapshot, chosen).items() if each.stays}
-    whys |= {each.node.name: each.why for each in snapshot.isolated}
-    return tuple(f"node {name}: {whys[name]}" for name in sorted(whys, key=natural))
+    reasons_by_node = {
+        name: removal_blocker(each) for name, each in driver_removals(snapshot, chosen).items() if each.stays
+    }
+    reasons_by_node |= {each.node.name: each.why for each in snapshot.isolated}
+    return tuple(f"node {name}: {reasons_by_node[name]}" for name in sorted(reasons_by_node, key=natural))
 
 
 def removal_blocker(driver_removal: DriverRemoval) -> str:
@@ -84,7 +86,7 @@ def _driver_removal(
     stands = any(pod.operand == Operand.DRIVER and not pod.terminating for pod in pods)
     return DriverRemoval(
         terminating=not stands or node.labels.get(Operand.DRIVER.deploy_label) != DEPLOY,
-        operands=tuple(sorted({pod.operand for pod in pods} & _NEEDING)) if node.ready else (),
+        operands=tuple(sorted({pod.operand for pod in pods} & _DRIVER_DEPENDENTS)) if node.ready else (),
         users=None if workloads is None else _users(node, workloads),
     )
 

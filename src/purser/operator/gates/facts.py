@@ -139,11 +139,11 @@ def runtime_of(node: NodeView) -> RuntimeKind:
     elif name == "docker":
         runtime = "docker"
     distribution = _distribution(node)
-    old = runtime == "containerd" and distribution in _BY_CONFIG_VERSION and not _is_since(version, (2, 0))
-    return RuntimeKind(runtime, distribution, _is_since(version, _CDI_SINCE.get(runtime, (0, 0))), old)
+    old = runtime == "containerd" and distribution in _BY_CONFIG_VERSION and not _is_at_least(version, (2, 0))
+    return RuntimeKind(runtime, distribution, _is_at_least(version, _CDI_SINCE.get(runtime, (0, 0))), old)
 
 
-def _is_since(version: str, first: tuple[int, int]) -> bool:
+def _is_at_least(version: str, first: tuple[int, int]) -> bool:
     """An unknown version, or one without a number, counts as a new one."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     return found is None or (int(found[1]), int(found[2])) >= first
@@ -164,12 +164,12 @@ def _distribution(node: NodeView) -> Distribution:
     return ""
 
 
-def can_gpus_mig(node: NodeView) -> bool | None:
+def do_gpus_support_mig(node: NodeView) -> bool | None:
     """Whether its GPUs can MIG: as feature discovery says, by the GPUs that are in it, or by the product's name. None:
     not known now."""
     if known := node.labels.get(MIG_CAPABLE_LABEL):
         return known == "true"
-    if (by_device_ids := _can_mig_by_device_ids(node)) is not None:
+    if (by_device_ids := _supports_mig_by_device_ids(node)) is not None:
         return by_device_ids
     product = node.labels.get(GPU_PRODUCT_LABEL)
     return model_can_mig(product) if product else None
@@ -178,13 +178,13 @@ def can_gpus_mig(node: NodeView) -> bool | None:
 def is_mig_capable(node: NodeView) -> bool:
     """Whether it is to have the MIG manager because its GPUs can MIG. Where that is not known now, a node that has it
     keeps it: labels of discovery may be missing for a while."""
-    if (known := can_gpus_mig(node)) is not None:
+    if (known := do_gpus_support_mig(node)) is not None:
         return known
     has_manager = node.labels.get(Operand.MIG_MANAGER.deploy_label)
     return bool(has_manager) and not user_override(node, Operand.MIG_MANAGER)
 
 
-def _can_mig_by_device_ids(node: NodeView) -> bool | None:
+def _supports_mig_by_device_ids(node: NodeView) -> bool | None:
     """One that can is enough; None: that depends on GPUs that are not known."""
     facts = facts_of(node)
     found = [can_mig(gpu.device) for gpu in facts.gpus] if facts is not None else []

@@ -49,10 +49,10 @@ def gate_patch(progress: NodeProgress, pause: str | None, daemon_sets: Collectio
     node = progress.node
     labels: dict[str, str | None] = {GPU_PRESENT_LABEL: "true", RUNTIME_LABEL: progress.runtime.label}
     labels |= _pool(progress, daemon_sets)
-    labels |= _deploy(progress, pause)
+    labels |= _deploy_labels(progress, pause)
     annotations = {
         GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, progress.presence, now),
-        LET_IN_ANNOTATION: _let_in(progress, labels, now),
+        LET_IN_ANNOTATION: _admitted_since(progress, labels, now),
         OPENED_BOOT_ANNOTATION: node.boot_id or opened_boot(node),
     }
     # While GPUs are only missing the facts stay: the node's pool may depend on them.
@@ -91,7 +91,7 @@ def changes_pool(progress: NodeProgress, daemon_sets: Collection[str]) -> bool:
     return pod is not None and pod.daemon_set != daemon_set_of(label or "")
 
 
-def _deploy(progress: NodeProgress, pause: str | None) -> dict[str, str | None]:
+def _deploy_labels(progress: NodeProgress, pause: str | None) -> dict[str, str | None]:
     node = progress.node
     gates = {each.deploy_label: _gate(progress, each, pause) for each in Operand if not user_override(node, each)}
     if progress.driver_removal is not None and progress.driver_removal.stays:
@@ -112,12 +112,12 @@ def _gate(progress: NodeProgress, operand: Operand, pause: str | None) -> str | 
     return DEPLOY if label == DEPLOY or may_enter else None
 
 
-def _let_in(progress: NodeProgress, labels: Mapping[str, str | None], now: float) -> str | None:
+def _admitted_since(progress: NodeProgress, labels: Mapping[str, str | None], now: float) -> str | None:
     """Since when there may be operands without a pod. It stands until the node is complete; where that takes long, as
     long as it may be about one that has none."""
     let_in = [each for each in Operand if labels.get(each.deploy_label) == DEPLOY]
     since = _known_since(progress.node, now)
-    if _any_is_new(progress.node, let_in):
+    if _any_newly_admitted(progress.node, let_in):
         return spelled(now)
     if _any_pod_missing(progress, let_in):
         return since or spelled(now)
@@ -131,7 +131,7 @@ def _known_since(node: NodeView, now: float) -> str | None:
     return None if moment is None or is_in_future(moment, now) else since
 
 
-def _any_is_new(node: NodeView, let_in: Iterable[Operand]) -> bool:
+def _any_newly_admitted(node: NodeView, let_in: Iterable[Operand]) -> bool:
     return any(gate_of(node, each) != DEPLOY for each in let_in)
 
 

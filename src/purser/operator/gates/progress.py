@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.kubernetes.taints import KEEPING_AWAY, PodToleration, Taint
+from purser.core.kubernetes.taints import REPELLING_EFFECTS, PodToleration, Taint
 from purser.core.kubernetes.times import parsed
 from purser.operator.gates.facts import is_mig_capable, user_override, was_rebooted
 from purser.operator.model import (
@@ -56,7 +56,7 @@ def wait_of(
     """What keeps an operand out that is not in yet; None: it may enter. ``own``: those that the node is to have;
     ``found``: how those are that come before it."""
     if operand is Operand.DRIVER:
-        return _drivers_wait(progress)
+        return _driver_wait(progress)
     if why := _outside(progress, own):
         return EntryWait(OperatorReason.WAITING, why, leaves=True)
     needed = prerequisites(operand, own)
@@ -64,7 +64,7 @@ def wait_of(
     return EntryWait(OperatorReason.WAITING, f"waiting for {', '.join(lacking)}") if lacking else None
 
 
-def _drivers_wait(progress: NodeProgress) -> EntryWait | None:
+def _driver_wait(progress: NodeProgress) -> EntryWait | None:
     if progress.obstacle:
         return EntryWait(OperatorReason.NO_DRIVER, progress.obstacle, fails=True)
     return EntryWait(OperatorReason.MODEL_UNKNOWN, progress.waits) if progress.waits else None
@@ -100,11 +100,11 @@ NO_POD = "no pod yet; if this persists, check the node's free resources and the 
 NO_CONFIG = (
     "a ConfigMap named in driver.kernelModuleConfig, repoConfig or certConfig is missing in the operator's namespace"
 )
-STILL_GOING = "the old pod is still terminating"
+OLD_POD_TERMINATING = "the old pod is still terminating"
 REASONS_WITHOUT_POD = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)
 """Of operands that were let in and have no pod."""
 
-_PASSING = "node.kubernetes.io/"
+_TRANSIENT_TAINT_PREFIX = "node.kubernetes.io/"
 """Taints on a node's condition: they are temporary, DaemonSets tolerate most, and the Ready condition covers the
 rest."""
 
@@ -154,7 +154,7 @@ def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, 
         operand=operand,
         state="failing" if now >= missing_pod_fails_at(progress.node, now) else "progressing",
         reason=OperatorReason.NO_POD,
-        message=STILL_GOING if still else message,
+        message=OLD_POD_TERMINATING if still else message,
     )
 
 
@@ -178,7 +178,11 @@ def untolerated(node: NodeView, manifests: Manifests) -> str:
 
 def _first_untolerated(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
     """A taint of the node that one of these sets of tolerations does not tolerate."""
-    permanent = [each for each in node.taints if each.effect in KEEPING_AWAY and not each.key.startswith(_PASSING)]
+    permanent = [
+        each
+        for each in node.taints
+        if each.effect in REPELLING_EFFECTS and not each.key.startswith(_TRANSIENT_TAINT_PREFIX)
+    ]
     return next((taint for taint in permanent for each in tolerations if not _is_tolerated(taint, each)), None)
 
 

@@ -149,7 +149,7 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         *(["--gds-enabled", "--mofed-enabled"] if is_beside_some_driver(spec, "gds") else []),
         f"--hami-core-dir={HAMI_CORE}",
         f"--metrics-port={AGENT_METRICS_PORT}",
-        *_labels_and_repairs(spec.device_plugin),
+        *_feature_and_remedy_arguments(spec.device_plugin),
     ]
 
 
@@ -158,7 +158,7 @@ def _enforcement_arguments(section: DevicePluginSpec) -> list[str]:
     return [*wanted, *(["--mps-exclusive"] if section.mps.exclusive else [])]
 
 
-def _labels_and_repairs(section: DevicePluginSpec) -> list[str]:
+def _feature_and_remedy_arguments(section: DevicePluginSpec) -> list[str]:
     labels = [] if section.feature_labels == "off" else [f"--feature-labels={section.feature_labels}"]
     evictions = {
         "--evict-over-users": section.evict_over_users,
@@ -169,10 +169,10 @@ def _labels_and_repairs(section: DevicePluginSpec) -> list[str]:
         "--cordon-nodes": section.cordon_nodes,
         "--reset-gpus": section.reset_gpus,
     }
-    return [*_switched_on(evictions), *labels, *_switched_on(switches)]
+    return [*_enabled_flags(evictions), *labels, *_enabled_flags(switches)]
 
 
-def _switched_on(switches: Mapping[str, bool]) -> list[str]:
+def _enabled_flags(switches: Mapping[str, bool]) -> list[str]:
     return [name for name, is_on in switches.items() if is_on]
 
 

@@ -96,7 +96,7 @@ def _gfd_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
             "NAMESPACE": NAMESPACE,
             "POD_NAME": field_of_pod("metadata.name"),
             "NODE_NAME": NODE_NAME,
-            "MIG_STRATEGY": spec.mig.nvidias,
+            "MIG_STRATEGY": spec.mig.nvidia_strategy,
             "NVIDIA_MIG_MONITOR_DEVICES": "all",
             "NVIDIA_VISIBLE_DEVICES": "all",
             **found.env,

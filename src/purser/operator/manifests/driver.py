@@ -42,13 +42,13 @@ _DIGEST = "DRIVER_CONFIG_DIGEST"
 _LOADED_FROM = ("name", "image", "command", "args", "env", "envFrom")
 """Of a container that loads modules."""
 
-_LOADED = ["sh", "-c", "test -e /sys/module/nvidia/refcnt && nvidia-smi"]
+_IS_LOADED_COMMAND = ["sh", "-c", "test -e /sys/module/nvidia/refcnt && nvidia-smi"]
 _READY = f"{VALIDATIONS_DIR}/.driver-ctr-ready"
 """By it peermem's container and NVIDIA's validator know that the driver is there."""
 _DAEMONS = f"{VALIDATIONS_DIR}/.driver-daemons-status"
 """Written by the driver's image from v26.7.0 on: NotReady before anything else, Ready once fabric manager and
 persistenced run. Older images write nothing, and are ready when nvidia-smi is."""
-_STARTED = f"""set -eu
+_STARTUP_SCRIPT = f"""set -eu
 fail() {{ echo "$1"; exit 1; }}
 mkdir -p {VALIDATIONS_DIR}
 [ -f /sys/module/nvidia/refcnt ] || fail 'the kernel module nvidia is not loaded'
@@ -61,13 +61,15 @@ nvidia-smi || fail 'nvidia-smi failed'
   echo "GPU_DIRECT_RDMA_ENABLED: ${{GPU_DIRECT_RDMA_ENABLED:-false}}"
 }} > {_READY}.tmp
 mv {_READY}.tmp {_READY}"""
-_FORGET = f"rm -f {_READY} {_DAEMONS}"
-_INIT = ["sh", "-c", f'{_FORGET}; exec nvidia-driver "$@"', "nvidia-driver"]
+_CLEAR_READY_FILE = f"rm -f {_READY} {_DAEMONS}"
+_INIT_COMMAND = ["sh", "-c", f'{_CLEAR_READY_FILE}; exec nvidia-driver "$@"', "nvidia-driver"]
 """What a driver left behind that was killed would be taken for the word of the next one."""
-_GOES = f"{_FORGET} {DRIVER_READY}"
-_STARTUP = Probe(initial_delay_seconds=60, period_seconds=10, timeout_seconds=60, failure_threshold=120)
-_LATER = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
-_WAIT = 'until [ -d /run/nvidia/driver/usr/src ] && lsmod | grep -q nvidia; do sleep 10; done; exec {} install "$@"'
+_STOP_COMMAND = f"{_CLEAR_READY_FILE} {DRIVER_READY}"
+_STARTUP_PROBE = Probe(initial_delay_seconds=60, period_seconds=10, timeout_seconds=60, failure_threshold=120)
+_RUNNING_PROBE = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
+_INSTALL_AFTER_DRIVER = (
+    'until [ -d /run/nvidia/driver/usr/src ] && lsmod | grep -q nvidia; do sleep 10; done; exec {} install "$@"'
+)
 
 
 def render(wanted: RenderInputs) -> list[Rendered]:
@@ -141,7 +143,7 @@ def _with_digest(main: ContainerTemplate, configuration: str) -> ContainerTempla
     """The driver leaves behind which configuration it was loaded from; the manager compares it with its own. How it is
     started makes no other driver."""
     env = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
-    return msgspec.structs.replace(main, body={**main.body, "command": _INIT, "env": env})
+    return msgspec.structs.replace(main, body={**main.body, "command": _INIT_COMMAND, "env": env})
 
 
 def _manager(spec: ClusterPolicySpec, configuration: str) -> ContainerTemplate:
@@ -172,9 +174,9 @@ def _manager(spec: ClusterPolicySpec, configuration: str) -> ContainerTemplate:
 def _driver(spec: ClusterPolicySpec, pool: Pool, image: str, keys: files.ConfigKeys) -> ContainerTemplate:
     driver = spec.driver
     probes = {
-        "startupProbe": _probe(driver.startup_probe, _STARTUP, ["sh", "-c", _STARTED]),
+        "startupProbe": _probe(driver.startup_probe, _STARTUP_PROBE, ["sh", "-c", _STARTUP_SCRIPT]),
         **{
-            name: _probe(given, _LATER, _LOADED)
+            name: _probe(given, _RUNNING_PROBE, _IS_LOADED_COMMAND)
             for name, given in (("livenessProbe", driver.liveness_probe), ("readinessProbe", driver.readiness_probe))
             if given != Probe()
         },
@@ -189,7 +191,7 @@ def _driver(spec: ClusterPolicySpec, pool: Pool, image: str, keys: files.ConfigK
         env=_driver_variables(spec),
         mounts=files.driver_mounts(spec, pool, keys),
         privileged=True,
-        more={**probes, **secrets, "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _GOES]}}}},
+        more={**probes, **secrets, "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP_COMMAND]}}}},
     )
 
 
@@ -250,7 +252,7 @@ def _sidecar(name: str, default: str, section: Sidecar, installer: str, module: 
         reference(DEFAULTS[default], section, suffix=f"-{pool.os_id}{pool.os_version}"),
         section,
         command=["bash", "-xc"],
-        args=[_WAIT.format(installer), installer, *section.args],
+        args=[_INSTALL_AFTER_DRIVER.format(installer), installer, *section.args],
         env={each.name: each.value for each in section.env},
         mounts=[files.RUN_NVIDIA, files.VAR_LOG, files.DEV_LOG],
         privileged=True,

@@ -27,7 +27,7 @@ def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     fields = profile_of(spec.driver, pool).said()
     beside = {name: fields.pop(name) for name in SIDECARS if name in fields}
     driver = msgspec.structs.replace(spec.driver, **fields)
-    common = _in_common(spec.daemonsets, driver)
+    common = _merged_common(spec.daemonsets, driver)
     changed = msgspec.structs.replace(spec, driver=driver, daemonsets=common, **beside)
     return msgspec.structs.replace(wanted, policy=msgspec.structs.replace(wanted.policy, spec=changed))
 
@@ -40,7 +40,7 @@ def is_beside_some_driver(spec: ClusterPolicySpec, name: str) -> bool:
     )
 
 
-def _in_common(common: DaemonSets, driver: DriverSpec) -> DaemonSets:
+def _merged_common(common: DaemonSets, driver: DriverSpec) -> DaemonSets:
     more = tuple(each for each in driver.tolerations if each not in common.tolerations)
     return msgspec.structs.replace(
         common,
@@ -128,7 +128,7 @@ def driver_mounts(spec: ClusterPolicySpec, pool: Pool, keys: ConfigKeys) -> list
         *modules(spec, keys),
         *_licences(driver),
         *_topology(driver),
-        *(_precompiled(pool) if driver.use_precompiled else _building(driver, pool, keys)),
+        *(_precompiled(pool) if driver.use_precompiled else _build_mounts(driver, pool, keys)),
     ]
 
 
@@ -169,7 +169,7 @@ def _precompiled(pool: Pool) -> list[MountedVolume]:
     return [host_path("lib-modules", "/lib/modules", "/run/host/lib/modules", type="Directory", read_only=True)]
 
 
-def _building(driver: DriverSpec, pool: Pool, keys: ConfigKeys) -> list[MountedVolume]:
+def _build_mounts(driver: DriverSpec, pool: Pool, keys: ConfigKeys) -> list[MountedVolume]:
     """Packages are installed: from given repositories, or with the host's subscription."""
     repositories, certificates = PACKAGES.get(pool.os_id, _RED_HAT)
     given, trusted = driver.repo_config.config_map_name, driver.cert_config.name

@@ -37,11 +37,11 @@ def layouts() -> dict[str, list[Entry]]:
         "all-balanced": [_entry(family.balanced, family) for family in FAMILIES],
     }
     for profile in sorted({profile for family in FAMILIES for profile in family.profiles}):
-        found[f"all-{profile.replace('+', '.')}"] = list(_filled_with(profile))
+        found[f"all-{profile.replace('+', '.')}"] = list(_full_layouts(profile))
     return found
 
 
-def _filled_with(profile: str) -> Iterator[Entry]:
+def _full_layouts(profile: str) -> Iterator[Entry]:
     """One entry per number that fills a GPU. Each names the GPUs that know the profile: on any other it is invalid,
     which is found before any pod has to leave."""
     having: dict[int, list[MigFamily]] = {}

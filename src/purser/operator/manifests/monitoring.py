@@ -88,7 +88,7 @@ def render_exporter(wanted: RenderInputs) -> list[Rendered]:
     ]
 
 
-def asks_api(section: DcgmExporterSpec) -> bool:
+def reads_pods(section: DcgmExporterSpec) -> bool:
     """Whether it reads pods from the API: for their labels or uids. Otherwise it has no account."""
     return section.enable_pod_labels or section.enable_pod_uid
 
@@ -128,7 +128,7 @@ def _exporter_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         },
     )
     return PodTemplate(
-        account=EXPORTER_ACCOUNT if asks_api(section) else "",
+        account=EXPORTER_ACCOUNT if reads_pods(section) else "",
         init=[until_driver(spec)],
         containers=[main],
         more={
@@ -243,7 +243,7 @@ def _alert(name: str, expression: str, lasts: str, severity: str, summary: str) 
     }
 
 
-def _leaders(gauge: Gauge) -> str:
+def _by_leader(gauge: Gauge) -> str:
     """The leader's value, whichever replica that is: an alert restarts when the labels of its series change."""
     return f"max by (namespace, job) ({GAUGE_PREFIX}{gauge})"
 
@@ -251,14 +251,14 @@ def _leaders(gauge: Gauge) -> str:
 # An upgrade may take days, and the stack is not ready for as long. One that goes on, or queued for upgrade, is no
 # failure; one that failed somewhere has an alert of its own, and so has one that gets nowhere.
 _UPGRADING = (
-    f"({_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 or ({_leaders(Gauge.UPGRADES_PENDING)} > 0"
-    f" and {_leaders(Gauge.UPGRADES_FAILED)} == 0 and {_leaders(Gauge.AUTO_UPGRADE)} == 1))"
+    f"({_by_leader(Gauge.UPGRADES_IN_PROGRESS)} > 0 or ({_by_leader(Gauge.UPGRADES_PENDING)} > 0"
+    f" and {_by_leader(Gauge.UPGRADES_FAILED)} == 0 and {_by_leader(Gauge.AUTO_UPGRADE)} == 1))"
 )
 
 _ALERTS = (
     (
         "GPUOperatorReconciliationFailed",
-        f"{_leaders(Gauge.RECONCILIATION)} < 0 or ({_leaders(Gauge.RECONCILIATION)} == 0 unless {_UPGRADING})",
+        f"{_by_leader(Gauge.RECONCILIATION)} < 0 or ({_by_leader(Gauge.RECONCILIATION)} == 0 unless {_UPGRADING})",
         "1h",
         "warning",
         "The GPU stack has not been ready for an hour, and no driver upgrade explains it. The ClusterPolicy's status"
@@ -266,14 +266,14 @@ _ALERTS = (
     ),
     (
         "PurserDriverUpgradeGetsNowhere",
-        f"{_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 and changes(({_leaders(Gauge.UPGRADES_DONE)})[15m:1m]) == 0",
+        f"{_by_leader(Gauge.UPGRADES_IN_PROGRESS)} > 0 and changes(({_by_leader(Gauge.UPGRADES_DONE)})[15m:1m]) == 0",
         "6h",
         "warning",
         "No node has finished its driver upgrade for hours. The ClusterPolicy's status says what upgrades wait for.",
     ),
     (
         "GPUOperatorDriverAutoUpgradeFailures",
-        f"{_leaders(Gauge.UPGRADES_FAILED)} > 0",
+        f"{_by_leader(Gauge.UPGRADES_FAILED)} > 0",
         "30m",
         "warning",
         "The driver upgrade failed on one or more nodes. Their purser.dev/driver-upgrade-failure annotation says why.",

@@ -98,7 +98,7 @@ def accounts_of(spec: ClusterPolicySpec) -> list[Account]:
     """Those that a policy leads to."""
     plugin = spec.device_plugin
     unused = {device_plugin.ACCOUNT if plugin.flavor == "purser" else agent.ACCOUNT}
-    if not monitoring.asks_api(spec.dcgm_exporter):
+    if not monitoring.reads_pods(spec.dcgm_exporter):
         unused.add(monitoring.EXPORTER_ACCOUNT)
     running = {*spec.enabled, *([GPU_DISCOVERY] if spec.discovery.enabled else [])}
     accounts = (_agent(plugin) if each is _AGENT else each for each in ACCOUNTS)

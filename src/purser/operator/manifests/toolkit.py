@@ -260,12 +260,12 @@ def _variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Ra
         "TOOLKIT_PID_FILE": "/run/nvidia/toolkit/toolkit.pid",
         **({"CONTAINERD_RUNTIME_CLASS": spec.operator.runtime_class} if kind.runtime == "containerd" else {}),
         **({"CRIO_CONFIG_MODE": "config"} if kind.runtime == "crio" else {}),
-        **_handing_over(spec, kind),
-        **_accepting(spec, kind),
+        **_runtime_mode_variables(spec, kind),
+        **_device_source_variables(spec, kind),
     }
 
 
-def _accepting(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
+def _device_source_variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
     """Devices are taken from where the device plugin names them, and from nowhere that any pod could write to."""
     named = device_list(spec, kind)
     return {
@@ -274,7 +274,7 @@ def _accepting(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Ra
     }
 
 
-def _handing_over(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
+def _runtime_mode_variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
     """With CDI the runtime itself adds devices; otherwise NVIDIA's runtime does, for all containers."""
     if not uses_cdi(spec, kind):
         return {"NVIDIA_RUNTIME_SET_AS_DEFAULT": "true"}
@@ -294,11 +294,11 @@ def _path_values(paths: RuntimePaths, kind: RuntimeKind) -> dict[str, str | Raw]
     if paths.drop_in:
         found["RUNTIME_DROP_IN_CONFIG_HOST_PATH"] = paths.drop_in
     if paths.source:
-        found["RUNTIME_CONFIG_SOURCE"] = ",".join(_seen_source(each) for each in paths.source.split(","))
+        found["RUNTIME_CONFIG_SOURCE"] = ",".join(_source_path(each) for each in paths.source.split(","))
     return found
 
 
-def _seen_source(source: str) -> str:
+def _source_path(source: str) -> str:
     kind, equals, path = source.partition("=")
     return f"{kind}={under_host(path)}" if equals and kind == "file" else source
 

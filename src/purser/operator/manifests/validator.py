@@ -35,7 +35,7 @@ _WORKLOAD = "WITH_WORKLOAD"
 _CUDA = 'if [ "$WITH_WORKLOAD" != false ]; then vectorAdd; fi && WITH_WORKLOAD=false nvidia-validator'
 
 
-_GOES = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each in ("toolkit", "cuda", "plugin"))))
+_STOP_COMMAND = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each in ("toolkit", "cuda", "plugin"))))
 """The files that it wrote, except for the driver's place: other pods read it, and may outlive the validator."""
 
 
@@ -55,7 +55,7 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         args=["trap exit TERM; while true; do sleep 3600 & wait $!; done"],
         mounts=[VALIDATIONS],
         privileged=True,
-        more={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _GOES]}}}},
+        more={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP_COMMAND]}}}},
     )
     return PodTemplate(
         account=ACCOUNT,
@@ -70,7 +70,7 @@ def _checks(spec: ClusterPolicySpec) -> list[ContainerTemplate]:
     """In their order. Without a device plugin there is nothing to count."""
     section = spec.validator
     node: dict[str, str | Raw] = {"NODE_NAME": NODE_NAME, "OPERATOR_NAMESPACE": NAMESPACE}
-    plugin = {**node, _WORKLOAD: "false", "MIG_STRATEGY": spec.mig.nvidias}
+    plugin = {**node, _WORKLOAD: "false", "MIG_STRATEGY": spec.mig.nvidia_strategy}
     given = [each for each in section.plugin.env if each.name != _WORKLOAD]  # it may not make pods
     found = [
         driver_validation(spec),

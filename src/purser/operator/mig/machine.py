@@ -12,7 +12,7 @@ from purser.operator.maintenance import (
     UNKNOWN_PODS,
     Cordoner,
     DisruptionLedger,
-    EvictionRequest,
+    EvictionPlan,
     NodeStep,
     ask_again,
     claim,
@@ -35,7 +35,7 @@ from purser.operator.mig.states import (
     MigChange,
     MigFleet,
     abandon,
-    change_of,
+    current_change,
     end,
     failure_of,
     following,
@@ -76,7 +76,7 @@ def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
 
 
 def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
-    change = change_of(progress.node)
+    change = current_change(progress.node)
     return change.profile if change is not None else wanted_profile(progress, fleet.spec)
 
 
@@ -98,14 +98,14 @@ def next_step(
     progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]
 ) -> NodeStep:
     """What to do next; ``may_empty``: nodes whose turn it is to be cordoned and emptied."""
-    change = change_of(progress.node)
+    change = current_change(progress.node)
     if change is None:
         return _without_record(progress, fleet)
     if is_in_future(change.since, fleet.now):
         annotations = following(change, change.step, fleet.now)
         return to(patch(progress.node, "timeout started", annotations=annotations))
     if change.step == "stopping":
-        return _stopping(progress, change)
+        return _stop_manager(progress, change)
     if change.step == "applying":
         return _apply(progress, fleet, change)
     if not is_managed(progress, fleet.spec):
@@ -119,7 +119,7 @@ def next_step(
 
 def would_empty(progress: NodeProgress, fleet: MigFleet) -> bool:
     """Its layout differs, and nothing but its turn is lacking for the node to be emptied."""
-    change = change_of(progress.node)
+    change = current_change(progress.node)
     if change is None or change.step != "checking" or wanted_profile(progress, fleet.spec) != change.profile:
         return False
     result = result_of(progress.node, change.check_attempt)
@@ -162,7 +162,7 @@ def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
 
 def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
     """Ask the node first whether there is anything to do: a name that means nothing drains no node."""
-    waits = _not_yet(progress, fleet)
+    waits = _not_ready_reason(progress, fleet)
     if waits:
         warning = node_event(progress.node, f"MIG layout {profile} is pending: {waits}", warning=True)
         return NodeStep(waits=waits, events=(warning,) if progress.untolerated else ())
@@ -173,7 +173,7 @@ def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
     return to(patch(progress.node, why, labels=state_label(PENDING), annotations=annotations))
 
 
-def _not_yet(progress: NodeProgress, fleet: MigFleet) -> str:
+def _not_ready_reason(progress: NodeProgress, fleet: MigFleet) -> str:
     if not progress.node.ready:
         return "node is NotReady"
     if progress.node.name in fleet.busy:
@@ -220,7 +220,7 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
 
 def _is_outdated(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> bool:
     """While it waited for its turn its node was rebooted, got another driver, or went away."""
-    return not is_current_attempt(change.attempt, progress) or bool(_not_yet(progress, fleet))
+    return not is_current_attempt(change.attempt, progress) or bool(_not_ready_reason(progress, fleet))
 
 
 def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: DisruptionLedger) -> NodeStep:
@@ -253,7 +253,7 @@ def _users_of_gpus(
     untouched = frozenset(result.untouched) if result is not None else frozenset()
     users = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
     pods = [pod for pod in users if not (pod.devices and pod.devices <= untouched)]
-    leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionRequest()
+    leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionPlan()
     if pods:
         waits = leaving.describe(pods)
         event = node_event(progress.node, f"MIG layout {change.profile} is pending: {waits}")
@@ -299,7 +299,7 @@ def _stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) 
     )
 
 
-def _stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
+def _stop_manager(progress: NodeProgress, change: MigChange) -> NodeStep:
     """The pods that may run the change are deleted; the node is released once none of them is left."""
     done = _answered(progress, change)
     if done is not None:

@@ -67,7 +67,7 @@ class MigFleet(NodeWork, frozen=True, kw_only=True):
     """Nodes that take no pods, or will not once the upgrade has made its writes of this round."""
 
 
-def change_of(node: NodeView) -> MigChange | None:
+def current_change(node: NodeView) -> MigChange | None:
     """The change that is under way; None where there is none, or its record cannot be read."""
     return _CHANGES.read(node.annotations.get(MIG_STEP_ANNOTATION))
 
@@ -85,19 +85,19 @@ def pause_of(node: NodeView) -> str | None:
 def holds(node: NodeView) -> bool:
     """A change has drained the node or is about to, so that it counts as unavailable. A record that cannot be read
     holds nothing."""
-    change = change_of(node)
+    change = current_change(node)
     return change is not None and change.step != "checking"
 
 
 def needs_workloads(node: NodeView) -> bool:
     """The next step on this node depends on the pods that run there."""
-    change = change_of(node)
+    change = current_change(node)
     return change is not None and change.step == "draining"
 
 
 def failure_of(node: NodeView) -> str:
     """Why the node's change failed or does not come to its end, in one sentence; empty where all is well."""
-    change = change_of(node)
+    change = current_change(node)
     if change is not None and change.step == "stopping":
         return (
             f"MIG layout {change.profile}: {change.why}; the node stays cordoned until the MIG manager pod terminates"

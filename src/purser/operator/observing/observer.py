@@ -107,7 +107,7 @@ class Observer:
         self._budgets: Informer[DisruptionBudget] | None = None
         self._policy_version = "v1"
         written: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
-        self._informers = {_called(each.resource): each for each in written}
+        self._informers = {_resource_name(each.resource): each for each in written}
         self._served: set[Resource[Any]] = {CLUSTER_POLICIES, NODES, DETAILED_PODS, *OWNED}
         self._ready = asyncio.Event()
         self._awaited: dict[str, Callable[[], bool]] = {VERSION: self._ready.is_set}
@@ -157,13 +157,15 @@ class Observer:
         certain: list[Informer[Any]] = [self._nodes, self._pods, self._budgets, *(self._owned[each] for each in OWNED)]
         (optional if self._policies_may_be_unknown else certain).append(self._policies)
         async with asyncio.TaskGroup() as group:
-            known = {_called(informer.resource): self._follow_if_served(group, informer) for informer in optional}
-            known |= {_called(informer.resource): self._follow(group, informer) for informer in certain}
+            known = {
+                _resource_name(informer.resource): self._follow_if_served(group, informer) for informer in optional
+            }
+            known |= {_resource_name(informer.resource): self._follow(group, informer) for informer in certain}
             known[NODE_FEATURES] = looked = asyncio.Event()
             look = partial(poll_forever, self._takes_node_features, self._clock, looked)
             group.create_task(self._keep_going(NODE_FEATURES, look))
             self._awaited = {what: event.is_set for what, event in known.items()}
-            self._troubles = {_called(each.resource): partial(_error_of, each) for each in (*optional, *certain)}
+            self._troubles = {_resource_name(each.resource): partial(_error_of, each) for each in (*optional, *certain)}
             self._troubles[NODE_FEATURES] = lambda: None
             for event in known.values():
                 await event.wait()
@@ -207,7 +209,7 @@ class Observer:
 
     async def refresh(self) -> None:
         """List nodes and operands' pods again: another process may have written to them. Raises `KubeError`."""
-        await self._relist({_called(NODES), _called(DETAILED_PODS)})
+        await self._relist({_resource_name(NODES), _resource_name(DETAILED_PODS)})
 
     # --- reports of writers: see `purser.operator.writing.Notes`
 
@@ -217,7 +219,7 @@ class Observer:
 
     def expect(self, resource: Resource[Any], key: str, check: Check) -> None:
         """A write will have this effect, and no round begins before it was seen."""
-        called = _called(resource)
+        called = _resource_name(resource)
         informer = self._informers[called]
         if informer.resource in self._served:
             self._expectations.expect((called, key), check, informer.store.get(key))
@@ -236,7 +238,7 @@ class Observer:
             informer.add_handler(on_delete=self._forget)
 
     def _watch(self, informer: Informer[T], views: ViewCache[T, Any] | None) -> None:
-        called = _called(informer.resource)
+        called = _resource_name(informer.resource)
 
         def put(obj: T) -> None:
             if views is None or views.put(obj):
@@ -312,7 +314,7 @@ class Observer:
 
     def _missing_words(self, what: str) -> str:
         error = self._troubles[what]()
-        if what == _called(CLUSTER_POLICIES) and isinstance(error, NotFoundError):
+        if what == _resource_name(CLUSTER_POLICIES) and isinstance(error, NotFoundError):
             return f"{what} ({UNDEFINED})"
         return f"{what} ({error})" if error is not None else what
 
@@ -330,5 +332,5 @@ def _error_of(informer: Informer[Any]) -> KubeError | None:
     return informer.error
 
 
-def _called(resource: Resource[Any]) -> str:
+def _resource_name(resource: Resource[Any]) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural

@@ -35,7 +35,7 @@ _GPU_PREFIXES = (
 )
 """Of the component that gives NVIDIA's GPUs to pods: where the policy rolls out no device plugin, another one may do
 so."""
-_ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
+_STARTING_REASONS = ("", "ContainerCreating", "PodInitializing")
 MAX_CONDITION_MESSAGE = 500
 """Of what a container left behind when it ended: more does not fit into a status."""
 
@@ -228,14 +228,14 @@ def _pod_problem(pod: DetailedPod) -> tuple[str, str]:
 def _container_problem(status: ContainerStatus) -> tuple[str, str]:
     ended, waiting = status.state.terminated, status.state.waiting
     if ended is not None and ended.exit_code:
-        return ended.reason or "Error", _ending(ended)
-    if waiting is None or waiting.reason in _ON_ITS_WAY:
+        return ended.reason or "Error", _ended_message(ended)
+    if waiting is None or waiting.reason in _STARTING_REASONS:
         return "", ""
     last = status.last_state.terminated
-    return waiting.reason, _ending(last) if last is not None else waiting.message
+    return waiting.reason, _ended_message(last) if last is not None else waiting.message
 
 
-def _ending(ended: ContainerStateTerminated) -> str:
+def _ended_message(ended: ContainerStateTerminated) -> str:
     message = " ".join(ended.message.split())[:MAX_CONDITION_MESSAGE]
     return f"exit code {ended.exit_code}{f': {message}' if message else ''}"
 

@@ -72,10 +72,10 @@ def _docstrings(kind: type) -> Mapping[str, str]:
 def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
     """Those of all classes of a module: `inspect` would read and parse the whole of it for each class."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {each.name: _below_fields(each) for each in tree.body if isinstance(each, ast.ClassDef)}
+    return {each.name: _field_docstrings(each) for each in tree.body if isinstance(each, ast.ClassDef)}
 
 
-def _below_fields(body: ast.ClassDef) -> Mapping[str, str]:
+def _field_docstrings(body: ast.ClassDef) -> Mapping[str, str]:
     found = {}
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
@@ -108,13 +108,13 @@ def _default(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return {}
     if isinstance(value, tuple):
-        return [_filled(each) for each in value] or None
+        return [_with_defaults(each) for each in value] or None
     if value is msgspec.NODEFAULT or value is None or value in ("", {}):
         return None
     return value
 
 
-def _filled(value: Any) -> Any:
+def _with_defaults(value: Any) -> Any:
     plain = msgspec.to_builtins(value)
     return {name: each for name, each in plain.items() if each not in ("", None)} if isinstance(plain, dict) else plain
 
@@ -155,7 +155,7 @@ _KEYS = "x-kubernetes-list-map-keys"
 _RULES = "x-kubernetes-validations"
 
 
-def _some(done: str) -> Schema:
+def _at_least_one(done: str) -> Schema:
     """Of a number or percentage of nodes: more than none."""
     message = f"no node could ever be {done}: use 1 or more"
     return {_RULES: [{"rule": "type(self) == int ? self > 0 : self != '0%'", "message": message}]}
@@ -171,7 +171,7 @@ _NODES: Schema = {
 }
 # API servers hold rules against a schema's own default as well, before the defaults of its fields are in it: each must
 # answer for an empty section.
-_MORE: dict[str, Schema] = {
+_EXTRA_SCHEMA: dict[str, Schema] = {
     "": {
         _RULES: [
             {
@@ -195,10 +195,10 @@ _MORE: dict[str, Schema] = {
     "driver.upgradePolicy.canary.nodeSelector": _NODES,
     "driver.requirements[].minimum": {"pattern": f"^({DRIVER_VERSION})?$"},
     "driver.requirements[].excluded[]": {"pattern": f"^({DRIVER_VERSION})?$"},
-    "driver.upgradePolicy.maxUnavailable": _some("upgraded"),
+    "driver.upgradePolicy.maxUnavailable": _at_least_one("upgraded"),
     "driver.upgradePolicy.waitForCompletion.podSelector": {"pattern": PATTERN},
     "driver.upgradePolicy.drain.podSelector": {"pattern": PATTERN},
-    "daemonsets.rollingUpdate.maxUnavailable": _some("updated"),
+    "daemonsets.rollingUpdate.maxUnavailable": _at_least_one("updated"),
     "migManager": {
         _RULES: [
             {
@@ -288,7 +288,7 @@ def _schema() -> Schema:
 
 def _complete(schema: Schema, place: str) -> None:
     """Add to the schema at ``place``, and to those below it, what types do not say; in place."""
-    schema.update(_MORE.get(place, {}))
+    schema.update(_EXTRA_SCHEMA.get(place, {}))
     if place.rpartition(".")[2] == "env":
         schema.update({_LIST: "map", _KEYS: ["name"]})
     for name, each in schema.get("properties", {}).items():

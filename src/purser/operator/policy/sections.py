@@ -235,7 +235,7 @@ class MigSection(Section, frozen=True, kw_only=True):
     creates the GPU instances that pods are granted. Takes precedence over the device plugin's file."""
 
     @property
-    def nvidias(self) -> str:
+    def nvidia_strategy(self) -> str:
         """As NVIDIA's feature discovery and validator know it: to them instances that come and go are none."""
         return "none" if self.strategy == "on-demand" else self.strategy
 

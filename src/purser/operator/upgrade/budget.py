@@ -39,12 +39,12 @@ from purser.operator.upgrade.states import (
 # --- nodes that are left out
 
 
-_AT_REST = frozenset({State.UNKNOWN.value, State.REQUIRED.value, State.DONE.value, State.FAILED.value})
+_IDLE_STATES = frozenset({State.UNKNOWN.value, State.REQUIRED.value, State.DONE.value, State.FAILED.value})
 
 
 def may_be_under_way(isolated: IsolatedNode) -> bool:
     """Its upgrade may have begun."""
-    return _state(isolated) not in _AT_REST
+    return _state(isolated) not in _IDLE_STATES
 
 
 def may_be_unavailable(isolated: IsolatedNode) -> bool:

@@ -131,18 +131,18 @@ def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, co
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:
         parts.append(f"no upgrade can start: {next(iter(now.waiting.values()))}")
-    parts += _named(_stuck(fleet, planned))
+    parts += _named(_blocked_sentences(fleet, planned))
     parts += _named({name: f"skipped: {why}" for name, why in now.skipped.items()})
     return "; ".join(parts)
 
 
-def _stuck(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
+def _blocked_sentences(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
     """What nodes wait for that failed, and then what those do that are under way."""
     failed = {each.node.name for each in fleet.node_progress if failure_of(each.node)}
     busy = {each.node.name for each in fleet.node_progress if is_under_way(each.node)} - failed
     return {name: why for whose in (failed, busy) for name, why in planned.waits.items() if name in whose}
 
 
-def _named(whys: Mapping[str, str]) -> list[str]:
-    reasons = [f"node {name}: {why}" for name, why in whys.items()]
+def _named(reasons_by_node: Mapping[str, str]) -> list[str]:
+    reasons = [f"node {name}: {why}" for name, why in reasons_by_node.items()]
     return [some(reasons, "node", between="; ")] if reasons else []

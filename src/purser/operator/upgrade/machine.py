@@ -57,7 +57,7 @@ from purser.operator.upgrade.states import (
 )
 from purser.operator.upgrade.writes import (
     clock_text,
-    cordon_and_proceed,
+    cordon_and_continue,
     cordoned,
     enter,
     fail_and_uncordon,
@@ -100,7 +100,9 @@ def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger
     if stale_pod(progress) is None:
         return _driver_replaced_elsewhere(progress, fleet)
     if restarts_only(progress):
-        return to(cordon_and_proceed(progress, fleet, "only the driver pod has to restart now, so other pods may stay"))
+        return to(
+            cordon_and_continue(progress, fleet, "only the driver pod has to restart now, so other pods may stay")
+        )
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
     if state_of(progress.node) is State.JOBS:
@@ -170,7 +172,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     if progress.untolerated and is_untouched(progress):
         why = f"{progress.untolerated}; the old driver still runs, so the node is uncordoned and requeued for upgrade"
         return to(requeue(node, why), node_event(node, why, warning=True))
-    if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _kept_away(progress)):
+    if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _pods_kept_away(progress)):
         return _stop_clock(progress, why)
     if not has_clock(node, fleet.now):
         annotations: NodeTexts = {
@@ -193,7 +195,7 @@ def begin(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     return to(begun, node_event(node, f"driver upgrade to {progress.target} begins"))
 
 
-def _kept_away(progress: NodeProgress) -> str:
+def _pods_kept_away(progress: NodeProgress) -> str:
     """What a taint keeps from the node without which it is not valid."""
     return "" if is_valid(progress) else progress.kept_away_by_taint
 
@@ -236,7 +238,7 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
 
 
 def _cordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
-    return to(cordon_and_proceed(progress, fleet, "cordoned for a driver upgrade"))
+    return to(cordon_and_continue(progress, fleet, "cordoned for a driver upgrade"))
 
 
 def _uncordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:

@@ -118,7 +118,7 @@ class UpgradeSimulation:
         for _ in range(MAX_ROUNDS_PER_NODE * (len(self._base.node_progress) + 1)):
             fleet = self.fleet()
             planned = advance(fleet, turn(fleet))
-            wave = [name for name in planned.patches if self._begins(name, planned)]
+            wave = [name for name in planned.patches if self._begins_upgrade(name, planned)]
             if wave:
                 self.waves.append(wave)
             changed = self._apply(fleet, planned)
@@ -147,7 +147,7 @@ class UpgradeSimulation:
     def _could_begin(self, progress: NodeProgress) -> bool:
         return state_of(progress.node) in _BEFORE and could_begin(progress, self._base)
 
-    def _begins(self, name: str, planned: PlannedChanges) -> bool:
+    def _begins_upgrade(self, name: str, planned: PlannedChanges) -> bool:
         return State.CORDON.value in planned.patches[name].labels.values()
 
     def _apply(self, fleet: UpgradeInputs, planned: PlannedChanges) -> bool:
@@ -161,12 +161,12 @@ class UpgradeSimulation:
             pods = tuple(pod for pod in progress.pods if pod.uid != deletion.pod.uid)
             self._progress[deletion.pod.node] = msgspec.structs.replace(progress, pods=pods)
         for eviction in planned.evictions:
-            self._leaves(eviction.workload, "evicted")
+            self._remove_pod(eviction.workload, "evicted")
         for name, progress in list(self._progress.items()):
             state = state_of(progress.node)
             if state is State.JOBS:
                 for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
-                    self._leaves(pod, "waited for")
+                    self._remove_pod(pod, "waited for")
             if state in UNDER_WAY:
                 self._end_terminating_pods(name)
                 self._progress[name] = _settled(progress, self._now)
@@ -176,7 +176,7 @@ class UpgradeSimulation:
                 del self._progress[name]  # done
         return before != (self._progress, self._workloads)
 
-    def _leaves(self, pod: NodeWorkload, how: Literal["evicted", "waited for"]) -> None:
+    def _remove_pod(self, pod: NodeWorkload, how: Literal["evicted", "waited for"]) -> None:
         self._ends(pod)
         self._pods.setdefault(pod.node, {})[pod.uid] = PlannedPod(pod.namespace, pod.name, how)
 
@@ -187,7 +187,7 @@ class UpgradeSimulation:
         """Pods that were asked to leave before the plan began."""
         for pod in [each for each in self._workloads.get(name, ()) if each.terminating]:
             if pod.uses_gpu:
-                self._leaves(pod, "evicted")
+                self._remove_pod(pod, "evicted")
             else:
                 self._ends(pod)
 
@@ -283,7 +283,7 @@ def plan(fleet: UpgradeInputs) -> UpgradePlan:
     simulation = UpgradeSimulation(fleet)
     under_way = sorted((each.node.name for each in fleet.node_progress if is_under_way(each.node)), key=natural)
     first = simulation.fleet()
-    doing = _doing(advance(first, turn(first)))
+    doing = _current_steps(advance(first, turn(first)))
     simulation.run()
     final = turn(simulation.whole_fleet())
     begun = {name for wave in simulation.waves for name in wave}.union(under_way)
@@ -300,9 +300,9 @@ def plan(fleet: UpgradeInputs) -> UpgradePlan:
     )
 
 
-def _why_waiting(progress: NodeProgress, whys: Mapping[str, str]) -> str:
-    if progress.node.name in whys:
-        return whys[progress.node.name]
+def _why_waiting(progress: NodeProgress, reasons_by_node: Mapping[str, str]) -> str:
+    if progress.node.name in reasons_by_node:
+        return reasons_by_node[progress.node.name]
     if why := failure_of(progress.node):
         return f"retried later: {why}"
     return "queued behind nodes that take longer than this plan covers"
@@ -313,7 +313,7 @@ def _is_current(progress: NodeProgress) -> bool:
     return has_driver and is_managed(progress) and not is_under_way(progress.node)
 
 
-def _doing(planned: PlannedChanges) -> dict[str, str]:
+def _current_steps(planned: PlannedChanges) -> dict[str, str]:
     """By node: what it waits for, or what is done next."""
     return {name: patch.why for name, patch in planned.patches.items()} | planned.waits
 
@@ -338,9 +338,9 @@ def _lines(plan: UpgradePlan) -> Iterator[str]:
         yield f"wave {number}: {counted(len(wave), 'node')}"
         for node in wave:
             yield from _node(node)
-    yield from _whys("skipped", plan.skipped)
-    yield from _whys("waiting", plan.waiting)
-    yield from _whys("no driver", plan.unmanaged)
+    yield from _reason_lines("skipped", plan.skipped)
+    yield from _reason_lines("waiting", plan.waiting)
+    yield from _reason_lines("no driver", plan.unmanaged)
     yield f"{counted(plan.current, 'node')} {'has' if plan.current == 1 else 'have'} the target driver"
 
 
@@ -353,6 +353,6 @@ def _node(node: PlannedNode) -> Iterator[str]:
         yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
 
 
-def _whys(what: str, whys: Mapping[str, str]) -> Iterator[str]:
-    for name, why in sorted(whys.items(), key=lambda each: natural(each[0])):
+def _reason_lines(what: str, reasons_by_node: Mapping[str, str]) -> Iterator[str]:
+    for name, why in sorted(reasons_by_node.items(), key=lambda each: natural(each[0])):
         yield f"{what}: {name}: {why}"

@@ -6,7 +6,7 @@ from purser.core.names import POOL_LABEL
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
     DisruptionLedger,
-    EvictionRequest,
+    EvictionPlan,
     NodeStep,
     NodeTexts,
     ask_again,
@@ -36,7 +36,7 @@ from purser.operator.upgrade.states import (
 )
 from purser.operator.upgrade.writes import (
     clock_text,
-    cordon_and_proceed,
+    cordon_and_continue,
     driver_problem,
     enter,
     fail_and_stay_cordoned,
@@ -57,7 +57,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
         return _await_driver(progress, fleet, ledger)
     if keeps_users and not restarts_only(progress):
         return to(
-            cordon_and_proceed(progress, fleet, f"{OTHER_DRIVER}, so pods that use the old driver have to be evicted")
+            cordon_and_continue(progress, fleet, f"{OTHER_DRIVER}, so pods that use the old driver have to be evicted")
         )
     if not reached_target(progress):
         annotations: NodeTexts = {
@@ -88,7 +88,7 @@ def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) 
     if stale_pod(progress) is not None:
         if progress.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
             return NodeStep(waits=f"{OTHER_DRIVER}, and a MIG change is in progress on the node")
-        return to(cordon_and_proceed(progress, fleet, OTHER_DRIVER))
+        return to(cordon_and_continue(progress, fleet, OTHER_DRIVER))
     if is_valid(progress):
         return to(enter(progress, State.UNCORDON, fleet.now, "validation passed"))
     pod = progress.pod_of(Operand.DRIVER)
@@ -140,13 +140,13 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     if _restart_only_no_longer_valid(progress):
         why = "the new driver differs from the loaded driver, so pods that use it have to be evicted after all"
         return to(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
-    leaving = _late_users(progress, fleet, ledger)
+    leaving = _users_after_removal(progress, fleet, ledger)
     detail = "".join((driver_problem(progress), *(f"; {each}" for each in leaving.staying[:1])))
     if pod is not None and pod.restarts > MAX_RESTARTS:
         return fail_and_stay_cordoned(progress, fleet, f"the new driver was restarted {pod.restarts} times{detail}")
     waits = f"waiting for the new driver{detail}"
     if pod is None and UPGRADE_OLD_DRIVER_LEFT_ANNOTATION not in progress.node.annotations:
-        return NodeStep(patch=_drivers_clock(progress, fleet), evictions=leaving.evictions, waits=waits)
+        return NodeStep(patch=_driver_deadline(progress, fleet), evictions=leaving.evictions, waits=waits)
     timeout = fleet.policy.driver_timeout_seconds
     start = step_start(progress.node) or fleet.now
     since = max(start, pod.created) if pod is not None else start
@@ -157,7 +157,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     return NodeStep(evictions=leaving.evictions, waits=waits, until=again)
 
 
-def _drivers_clock(progress: NodeProgress, fleet: UpgradeInputs) -> PatchNode:
+def _driver_deadline(progress: NodeProgress, fleet: UpgradeInputs) -> PatchNode:
     """The state began before its users left, which may have taken any time."""
     began = clock_text(fleet.now)
     annotations: NodeTexts = {UPGRADE_STEP_START_ANNOTATION: began, UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: began}
@@ -170,9 +170,9 @@ def _restart_only_no_longer_valid(progress: NodeProgress) -> bool:
     return kept is not None and progress.pool is not None and kept != progress.driver_template.configuration
 
 
-def _late_users(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> EvictionRequest:
+def _users_after_removal(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> EvictionPlan:
     """GPU pods of a driver that went by other hands than the upgrade's: under them the new one cannot be loaded."""
     if UPGRADE_RESTART_ONLY_ANNOTATION in progress.node.annotations:
-        return EvictionRequest()
+        return EvictionPlan()
     left = [pod for pod in gpu_pods(fleet.workloads.get(progress.node.name, ())) if pod.phase == "Running"]
     return request_evictions(left, fleet.rules, ledger, "driver upgrade")

@@ -63,7 +63,7 @@ def enter(
     )
 
 
-def cordon_and_proceed(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
+def cordon_and_continue(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and no pod has
     to leave; otherwise jobs are waited for, or pods leave."""
     following, annotations = State.PODS, cordoned(progress.node)

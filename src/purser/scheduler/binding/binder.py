@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from purser.adapters.eligibility import is_of_others, names_devices, why_not_schedulable
+from purser.adapters.eligibility import names_devices, other_scheduler, why_not_schedulable
 from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations, hami
 from purser.core.fleet import NodeState
@@ -117,7 +117,7 @@ class Binder:
         request = self._request(pod)
         if request is None:
             return await self._post(args, {}, None)
-        earlier = await self._earlier(args)
+        earlier = await self._earlier_grant(args)
         await self._wait_for_leadership()  # it may have closed while the API server was asked
         grant, why = (earlier, "") if earlier else self._reserve(args, request)
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
@@ -147,7 +147,7 @@ class Binder:
 
     def _check_pod(self, pod: Pod) -> None:
         """Checks of every pod that is placed; the client may not have called ``filter`` before."""
-        if message := is_of_others(pod, self._cache.scheduler_name):
+        if message := other_scheduler(pod, self._cache.scheduler_name):
             raise BindError(BindFailure.NOT_FOR_PURSER, message)
         reading = self._cache.readings.of(pod)
         if not (reading.asks_for_devices or names_devices(reading.spec)):
@@ -196,7 +196,7 @@ class Binder:
         except DialectError as error:
             raise BindError(BindFailure.POD_NOT_ALLOWED, str(error)) from error
 
-    async def _earlier(self, args: ExtenderBindingArgs) -> Grant | None:
+    async def _earlier_grant(self, args: ExtenderBindingArgs) -> Grant | None:
         """The grant of an attempt whose outcome is, or was until now, unknown.
 
         The same grant may be posted again: whichever write is carried out, the pod holds what is in the ledger.
@@ -258,9 +258,9 @@ class Binder:
             raise BindError(BindFailure.NO_INVENTORY, f"node {args.node} no longer has these devices")
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
-        if not request.family and self._cache.is_known_to_hami(args.node):
+        if not request.family and self._cache.is_hami_node(args.node):
             is_plugins = self._cache.is_served_by_hami(args.node)
-            compat |= hami.node_annotations(spec, grant, at_ns, is_plugins=is_plugins)
+            compat |= hami.hami_node_annotations(spec, grant, at_ns, is_plugins=is_plugins)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:

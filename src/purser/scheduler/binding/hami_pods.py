@@ -63,7 +63,7 @@ class HamiPods(LateGrants):
                 if pod.spec.node_name == node.metadata.name:
                     self._put(pod)
 
-    def _waits(self, pod: Pod) -> bool:
+    def _awaits_grant(self, pod: Pod) -> bool:
         annotations, node = pod.metadata.annotations, pod.spec.node_name
         return (
             annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
@@ -71,7 +71,7 @@ class HamiPods(LateGrants):
             and GRANT_ANNOTATION not in annotations
             and bool(node and devices_asked(pod))
             and not (has_started(pod) or is_terminal(pod))
-            and self._cache.is_known_to_hami(node)
+            and self._cache.is_hami_node(node)
             and not self._cache.is_served_by_hami(node)
             and self._is_locked_for(node, pod)
         )
@@ -92,7 +92,7 @@ class HamiPods(LateGrants):
         containers = len(pod.spec.init_containers) + len(pod.spec.containers)
         return {hami.BIND_PHASE: hami.SUCCESS, hami.DEVICES_TO_ALLOCATE: hami.no_devices(containers)}
 
-    async def _done(self, pod: Pod, grant: Grant | None) -> None:
+    async def _release_lock(self, pod: Pod, grant: Grant | None) -> None:
         await self._locks.give_back(pod.spec.node_name, PLUGIN_LOCK, pod)
 
 

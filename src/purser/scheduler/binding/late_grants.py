@@ -63,7 +63,7 @@ class LateGrants(ABC):
         await run_workers(self._queue, self._process, _LATE_GRANT_WORKERS)
 
     @abstractmethod
-    def _waits(self, pod: Pod) -> bool:
+    def _awaits_grant(self, pod: Pod) -> bool:
         """Whether the pod is to get a grant now."""
 
     @abstractmethod
@@ -75,16 +75,16 @@ class LateGrants(ABC):
         """What the pod carries beside its grant."""
 
     @abstractmethod
-    async def _done(self, pod: Pod, grant: Grant | None) -> None:
+    async def _release_lock(self, pod: Pod, grant: Grant | None) -> None:
         """The pod carries its grant, or what says that it has none."""
 
     def _put(self, pod: Pod) -> None:
-        if self._waits(pod):
+        if self._awaits_grant(pod):
             self._queue.add(key_of(pod))
 
     async def _process(self, key: str) -> None:
         pod = self._pods.store.get(key)
-        if pod is None or not self._waits(pod):
+        if pod is None or not self._awaits_grant(pod):
             return
         if not self._is_active():
             self._queue.add_after(key, INACTIVE_RECHECK_PERIOD_S)
@@ -95,7 +95,7 @@ class LateGrants(ABC):
             await self._client.patch_merge(PODS, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
         except NotFoundError:
             return
-        await self._done(pod, grant)
+        await self._release_lock(pod, grant)
         if grant is None:
             whose, node = pod.spec.scheduler_name[:63], pod.spec.node_name
             message = f"{whose} placed the pod on node {node}, where Purser cannot grant the pod a GPU: {why}"

@@ -39,7 +39,7 @@ class NodeLocks:
         try:
             async with asyncio.timeout(LOCK_TIMEOUT_S):
                 for _ in range(_TRIES):
-                    if await self._tried(node, lock, owner):
+                    if await self._try_lock(node, lock, owner):
                         return
         except KubeError as error:
             raise NodeLockedError(f"node {node} cannot be locked: {error}") from error
@@ -48,7 +48,7 @@ class NodeLocks:
             raise NodeLockedError(f"node {node} cannot be locked: {why}") from None
         raise NodeLockedError(f"node {node} cannot be locked: the node keeps changing")
 
-    async def _tried(self, node: str, lock: NodeLock, owner: LockHolder) -> bool:
+    async def _try_lock(self, node: str, lock: NodeLock, owner: LockHolder) -> bool:
         metadata, now_s = (await self._client.get(NODES, node)).metadata, self._cache.clock.now().timestamp()
         held = read_lock(lock, metadata.annotations.get(lock.annotation), now_s)
         holder = None if held is None else held.holder

@@ -56,7 +56,7 @@ class ServedPods(LateGrants):
         self._policy = policy
         self._locks = NodeLocks(client, cache)
 
-    def _waits(self, pod: Pod) -> bool:
+    def _awaits_grant(self, pod: Pod) -> bool:
         annotations, node = pod.metadata.annotations, pod.spec.node_name
         return (
             pod.spec.scheduler_name in self._served
@@ -86,7 +86,7 @@ class ServedPods(LateGrants):
         record = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         return {**record, VGPU_PHASE: hami.SUCCESS} if VGPU_PHASE in spec.annotations else record
 
-    async def _done(self, pod: Pod, grant: Grant | None) -> None:
+    async def _release_lock(self, pod: Pod, grant: Grant | None) -> None:
         there = self._cache.node(pod.spec.node_name)
         for lock in VOLCANO_LOCKS:
             if there is not None and lock.annotation in there.metadata.annotations:

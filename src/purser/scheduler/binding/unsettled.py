@@ -126,9 +126,9 @@ class UnsettledBindings:
         except KubeError as error:
             log.warning("A pod cannot be read", pod=grant.key, error=str(error))
             return None
-        return self._truth(pod, grant)
+        return self._actual_outcome(pod, grant)
 
-    def _truth(self, pod: Pod, grant: Grant) -> BindOutcome:
+    def _actual_outcome(self, pod: Pod, grant: Grant) -> BindOutcome:
         if pod.metadata.uid != grant.pod_uid or is_terminal(pod):
             return BindOutcome.GONE
         if not pod.spec.node_name:

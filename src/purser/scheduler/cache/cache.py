@@ -235,7 +235,7 @@ class ClusterCache:
         """Whether HAMi's device plugin serves a node's GPUs."""
         return self._hami.is_served(name)
 
-    def is_known_to_hami(self, name: str) -> bool:
+    def is_hami_node(self, name: str) -> bool:
         """Whether HAMi's scheduler knows a node's GPUs, whoever serves them."""
         return self._hami.is_known(name)
 
@@ -312,7 +312,7 @@ class ClusterCache:
             self.fleet.remove_node(name)
         else:
             self.fleet.set_inventory(inventory)
-            self.disputes.retell(name)
+            self.disputes.update_fleet(name)
             self._report_violations(name)
         if has_news and self._pods is not None:
             for pod in list(self._pods.store.values()):  # heard of before this was known of their node
@@ -415,7 +415,7 @@ class ClusterCache:
         try:
             grant = self.trusted_grant(pod)
         except GrantError as error:
-            self._distrust(pod, str(error))
+            self._mark_untrusted(pod, str(error))
             return
         if grant is None and (theirs := self._hami.grant_of(pod)) is not None:
             if self._hami.is_served(theirs.node):
@@ -436,7 +436,7 @@ class ClusterCache:
         self.disputes.put_granted(grant.node, uid)
         self._report_violations(grant.node)
 
-    def _distrust(self, pod: Pod, problem: str) -> None:
+    def _mark_untrusted(self, pod: Pod, problem: str) -> None:
         """A grant without a valid signature takes nothing from others.
 
         One that was verified before stays in the ledger: changing the annotation of a running pod frees nothing.
@@ -456,7 +456,7 @@ class ClusterCache:
         """Somebody else bound it: a reservation of ours cannot come true any more."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         if uid in self._verified:
-            return self._distrust(pod, "the grant's annotation was removed")
+            return self._mark_untrusted(pod, "the grant's annotation was removed")
         if pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED and not has_started(pod):
             return None  # `binding.ServedPods` sees to it
         if self._dispute(pod, "") and uid not in self._ungranted:

@@ -47,7 +47,7 @@ _NO_AGENT = ("has been stopped", "unregistered device", "no healthy devices pres
 
 
 @dataclass(slots=True)
-class _Breaker:
+class _ClosedGpu:
     """One GPU of a node whose pods were rejected."""
 
     pod: str
@@ -60,7 +60,7 @@ class _Breaker:
         """Whether the next rejection is a new story."""
         return now > self.until + MAX_GPU_CLOSURE_S
 
-    def next_rest_s(self, now: float) -> float:
+    def next_closure_s(self, now: float) -> float:
         """For how long the GPU is closed by a rejection now."""
         if now < self.until:
             return self.rest_s
@@ -85,7 +85,7 @@ class DisputeBook:
         self._texts: dict[str, str] = {}
         self._disputes: dict[str, NodeDisputes] = {}
         self._pods: dict[str, dict[str, tuple[PodBook, GrantState]]] = {}
-        self._breakers: dict[str, dict[str, _Breaker]] = {}
+        self._breakers: dict[str, dict[str, _ClosedGpu]] = {}
         self._spoken_of: dict[str, Recent[str, None]] = {}
         """By node: the uids of pods that its own agent spoke of."""
         self._closed: dict[str, dict[str, str]] = {}
@@ -109,7 +109,7 @@ class DisputeBook:
                 self._note_refusal(name, each.uid)
         for uid in list(self._pods.get(name, ())):
             self._count(name, uid)
-        self.retell(name)
+        self.update_fleet(name)
 
     def remove_node(self, name: str) -> None:
         """The node is gone."""
@@ -121,7 +121,7 @@ class DisputeBook:
         """A live pod that asks for devices carries no grant that counts."""
         self._pods.setdefault(node, {})[pod.uid] = (pod, state)
         self._count(node, pod.uid)
-        self.retell(node)
+        self.update_fleet(node)
 
     def put_granted(self, node: str, uid: str) -> None:
         """A live pod carries its grant."""
@@ -147,9 +147,9 @@ class DisputeBook:
             before = breakers.get(uuid)
             if was_taken and before is not None and not before.is_forgotten(now):
                 continue
-            rest_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_rest_s(now)
-            breakers[uuid] = _Breaker(key, grant.pod_uid, now + rest_s, rest_s)
-        self.retell(grant.node)
+            rest_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_closure_s(now)
+            breakers[uuid] = _ClosedGpu(key, grant.pod_uid, now + rest_s, rest_s)
+        self.update_fleet(grant.node)
 
     def tick(self) -> None:
         """Open what has rested."""
@@ -159,7 +159,7 @@ class DisputeBook:
                 del breakers[uuid]
             if not breakers:
                 del self._breakers[name]
-            self.retell(name)
+            self.update_fleet(name)
 
     def closed(self, node: str) -> dict[str, str]:
         """Why GPUs of a node take no new grants, by uuid."""
@@ -172,9 +172,9 @@ class DisputeBook:
             each.uid == uid and each.why is HeldReason.STRANGER for each in disputes.held
         )
 
-    def retell(self, name: str) -> None:
+    def update_fleet(self, name: str) -> None:
         """Update the closed GPUs of a node in the fleet; called again when its devices changed."""
-        closed = self._closed_on(name)
+        closed = self._closed_gpus(name)
         if closed == self._closed.get(name, {}):
             return
         if closed:
@@ -188,7 +188,7 @@ class DisputeBook:
         if text:
             self.on_closed(name, text)
 
-    def _closed_on(self, name: str) -> dict[str, str]:
+    def _closed_gpus(self, name: str) -> dict[str, str]:
         now, closed = self._clock.monotonic(), {}
         for uuid, breaker in self._breakers.get(name, {}).items():
             if now < breaker.until:
@@ -220,7 +220,7 @@ class DisputeBook:
         if pods is not None and not pods:
             del self._pods[node]
         if was_known or (disputes is not None and any(each.uid == uid for each in disputes.held)):
-            self.retell(node)
+            self.update_fleet(node)
 
     def _note_refusal(self, node: str, uid: str) -> None:
         """The agent speaks of a pod that it refused: from now on its word counts."""

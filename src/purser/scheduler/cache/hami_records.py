@@ -33,7 +33,7 @@ RESERVATION_S = 300.0
 log = structlog.get_logger("purser.scheduler")
 
 
-class _Reserved(NamedTuple):
+class _HamiReservation(NamedTuple):
     written: tuple[str, ...]
     grant: Grant
     until: float
@@ -51,7 +51,7 @@ class HamiRecords:
         self._served: dict[str, frozenset[str]] = {}
         """With the uuids of all GPUs that HAMi's device plugin registered there."""
         self._problems: dict[str, str] = {}
-        self._reserved: dict[str, _Reserved] = {}
+        self._reserved: dict[str, _HamiReservation] = {}
 
     def put_node(self, node: Node, *, is_served: bool) -> bool:
         """Take a node. ``is_served``: HAMi's device plugin serves it. Returns whether more records may count now."""
@@ -84,7 +84,7 @@ class HamiRecords:
             if reserved is not None:
                 self._release(uid, reserved.grant)
         elif known is None or known.written != written:
-            self._reserved[uid] = _Reserved(written, grant, self._clock.monotonic() + RESERVATION_S)
+            self._reserved[uid] = _HamiReservation(written, grant, self._clock.monotonic() + RESERVATION_S)
             self._fleet.ledger.adopt(grant)
 
     def forget(self, uid: str) -> None:
@@ -113,11 +113,11 @@ class HamiRecords:
         of Purser's agent only as long as the pod waits for a grant of Purser's (`binding.HamiPods`)."""
         node = pod.spec.node_name or pod.metadata.annotations.get(hami.VGPU_NODE, "")
         before = self._problems.pop(pod.metadata.uid, "")
-        if not (devices_asked(pod) and self._counts_on(node, pod)):
+        if not (devices_asked(pod) and self._is_valid_on(node, pod)):
             return None
         try:
             grant = hami.recorded_grant(pod_spec(pod))
-            problem = "" if grant is None else self._unlikely(pod, node, grant)
+            problem = "" if grant is None else self._implausibility(pod, node, grant)
         except CodecError as error:
             grant, problem = None, str(error)
         if problem:
@@ -134,13 +134,13 @@ class HamiRecords:
                 return at_least_asked(grant, request, state.inventory)
         return grant
 
-    def _counts_on(self, node: str, pod: Pod) -> bool:
+    def _is_valid_on(self, node: str, pod: Pod) -> bool:
         if node in self._served:
             return True
         waits = not pod.spec.node_name or pod.metadata.annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
         return node in self._known and waits and not has_started(pod)
 
-    def _unlikely(self, pod: Pod, node: str, grant: Grant) -> str:
+    def _implausibility(self, pod: Pod, node: str, grant: Grant) -> str:
         """Why a record is not one of HAMi's scheduler, as far as one can see; empty: it may be."""
         if grant.node != node:
             return f"{hami.VGPU_NODE} names node {grant.node[:64]}, but the pod is on node {node}"

@@ -82,7 +82,7 @@ class Kubelets:
         if uid and self._fleet.pod_node(uid) != pod.spec.node_name:
             self._put_pod(pod, uid)
         if uid and grant_state(pod) is GrantState.RUNNING:
-            self._fleet.pod_started(uid)
+            self._fleet.pod_admitted(uid)
 
     def _put_pod(self, pod: Pod, uid: str) -> None:
         spec = pod_spec(pod)

@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from purser.core.dialects import DialectError
-from purser.core.fleet import NOTHING_KEPT, Fleet, Kept, kept_for
+from purser.core.fleet import NOTHING_KEPT, Fleet, NominatedUsage, kept_for
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Placement, PolicySettings, place, to_grant
@@ -89,7 +89,7 @@ class Nominations:
         elif self._is_nominated(pod):
             self._put_nominated(pod)
         else:
-            self._no_longer_named(uid)
+            self._forget_nomination(uid)
         return None
 
     def remove_pod(self, pod: Pod) -> None:
@@ -148,13 +148,13 @@ class Nominations:
         """Whether a pod was asked to go, be it stuck."""
         return uid in self._leaving
 
-    def held(self, node: str, request: PodRequest, policy: PolicySettings) -> Kept:
+    def held(self, node: str, request: PodRequest, policy: PolicySettings) -> NominatedUsage:
         """What is kept of a node, devices of SR-IOV pools too, for nominated pods that this one has to yield to.
 
         They are placed on the node as it will be without its terminating pods; one that does not fit even then keeps
         nothing.
         """
-        before = [each for each in self._of(node) if _yields(request, each.request)]
+        before = [each for each in self._of(node) if _outranks_or_equals(request, each.request)]
         if not before:
             return NOTHING_KEPT
         state = self._fleet.without(node, self.leaving(node) | {request.uid})
@@ -206,7 +206,7 @@ class Nominations:
             known = _Nominee(request, node, named_until=named_until)
         self._keep(msgspec.structs.replace(known, request=request, until=None))
 
-    def _no_longer_named(self, uid: str) -> None:
+    def _forget_nomination(self, uid: str) -> None:
         nominee = self._nominees.get(uid)
         if nominee is None:
             return
@@ -224,5 +224,5 @@ class Nominations:
         keep_most_important(self._nominees, MAX_NOMINEES)
 
 
-def _yields(request: PodRequest, nominee: PodRequest) -> bool:
+def _outranks_or_equals(request: PodRequest, nominee: PodRequest) -> bool:
     return nominee.uid != request.uid and nominee.priority >= request.priority

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import structlog
 
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.notes import Asked, Note, bytes_held
+from purser.core.decisions.notes import DecisionInputs, Note, bytes_held
 from purser.core.decisions.recording import Recording
 from purser.core.decisions.transcript import Transcript
 from purser.core.placement import Evaluation, Evaluator, Placement, Refusal
@@ -27,10 +27,10 @@ log = structlog.get_logger("purser.scheduler")
 class DecisionLog:
     """Of a scheduler that keeps none."""
 
-    def judged(self, asked: Asked, found: Evaluation, verb: str) -> None:
+    def judged(self, asked: DecisionInputs, found: Evaluation, verb: str) -> None:
         """A pod was judged on nodes just now; the fleet is as it was then."""
 
-    def placed(self, asked: Asked, node: str, found: Placement | Refusal, *, is_early: bool) -> None:
+    def placed(self, asked: DecisionInputs, node: str, found: Placement | Refusal, *, is_early: bool) -> None:
         """A pod was given devices of a node just now, and they are not in the ledger yet; or it does not fit."""
 
     def bound(self, uid: str) -> None:
@@ -82,12 +82,12 @@ class WrittenDecisionLog(DecisionLog):
         """Whether the last file that was due did not begin."""
         evaluator.planner.on_plan = self._planned
 
-    def judged(self, asked: Asked, found: Evaluation, verb: str) -> None:
+    def judged(self, asked: DecisionInputs, found: Evaluation, verb: str) -> None:
         """See `DecisionLog`."""
         if self._is_chosen(asked.request.uid):
             self._add(lambda recording, at: recording.judged(at, asked, found, verb), 1)
 
-    def placed(self, asked: Asked, node: str, found: Placement | Refusal, *, is_early: bool) -> None:
+    def placed(self, asked: DecisionInputs, node: str, found: Placement | Refusal, *, is_early: bool) -> None:
         """See `DecisionLog`."""
         if self._is_chosen(asked.request.uid):
             self._add(lambda recording, at: recording.placed(at, asked, node, found, is_early=is_early), 1)
@@ -131,7 +131,7 @@ class WrittenDecisionLog(DecisionLog):
             return
         key = self._names_key()
         recording = Recording(self._cache.fleet, self._evaluator, self._cache.arrivals.mix)
-        notes = self._noted(lambda: recording.start(self._now(), self._one_in, is_anonymous=key is not None))
+        notes = self._make_note(lambda: recording.start(self._now(), self._one_in, is_anonymous=key is not None))
         transcript = Transcript(LoggedNames(key))
         if notes is not None and self._files.begin(transcript.records(notes)):
             self._file, self._was_refused = _File(recording, transcript), False
@@ -146,7 +146,7 @@ class WrittenDecisionLog(DecisionLog):
         if file is None:
             self._metrics.decisions_lost(decisions)
             return
-        notes = self._noted(lambda: note(file.recording, self._now()))
+        notes = self._make_note(lambda: note(file.recording, self._now()))
         too_long = self._files.size_bytes > _MAX_GROWTH * self._file_bytes
         if notes is None or too_long or (notes and not self._enqueue(file, notes, decisions)):
             self._file = None
@@ -155,7 +155,7 @@ class WrittenDecisionLog(DecisionLog):
     def _enqueue(self, file: _File, notes: Sequence[Note], decisions: int) -> bool:
         return self._files.add(file.transcript.records(notes), decisions, sum(map(bytes_held, notes)))
 
-    def _noted(self, note: Callable[[], Sequence[Note]]) -> Sequence[Note] | None:
+    def _make_note(self, note: Callable[[], Sequence[Note]]) -> Sequence[Note] | None:
         """None where a fault of ours makes none: no decision fails for it."""
         try:
             return note()

@@ -130,7 +130,7 @@ class PodAdvisor:
             return
         ways = ""
         with self._failures.guard(PODS, ref_of_request(refused.request)):
-            ways = brief(_ways(await self._tried(pod, refused.node_names)), MAX_ADVICE)
+            ways = brief(_first_suggestions(await self._tried(pod, refused.node_names)), MAX_ADVICE)
         known = self._waiting.get(uid)
         if known is None or not self._is_active():
             return
@@ -164,7 +164,7 @@ class PodAdvisor:
         return clock.monotonic()
 
 
-def _ways(found: Iterable[Suggestion]) -> str:
+def _first_suggestions(found: Iterable[Suggestion]) -> str:
     """The first of each kind: of the amounts, and of the annotations."""
     by_kind: dict[str, str] = {}
     for each in found:

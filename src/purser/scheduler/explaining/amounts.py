@@ -18,7 +18,7 @@ from purser.scheduler.explaining.searching import MAX_TRIED, Steps, fewer_cpus, 
 from purser.scheduler.explaining.trial import PodTrial
 
 _SERVED = frozenset(FAMILY_NAMES)
-_ALONE = {GPU_RESOURCE, hami.GPUCORES, hami.PRIORITY}
+_NOT_SUGGESTED_ALONE = {GPU_RESOURCE, hami.GPUCORES, hami.PRIORITY}
 """Words of a container that names no memory, and so gets all of each GPU's."""
 
 _ANNOTATIONS = {
@@ -29,7 +29,7 @@ _ANNOTATIONS = {
 """What the author of a pod in KAI's words has written where the webhook wrote these."""
 
 
-class _Axis(msgspec.Struct, frozen=True):
+class _Amount(msgspec.Struct, frozen=True):
     """An amount that one container may lower."""
 
     container: str
@@ -54,10 +54,10 @@ def smaller_amounts(trial: PodTrial) -> Iterator[Suggestion | None]:
         found = yield from _largest(trial, axis)
         if found is not None:
             text, change = _suggested(trial.pod, axis, found)
-            yield from trial.if_it_fits(ChangeKind.AMOUNT, text, change, _changed(trial.pod, axis, found))
+            yield from trial.suggest_if_it_fits(ChangeKind.AMOUNT, text, change, _changed(trial.pod, axis, found))
 
 
-def _suggested(pod: Pod, axis: _Axis, value: int) -> tuple[str, SuggestedChange]:
+def _suggested(pod: Pod, axis: _Amount, value: int) -> tuple[str, SuggestedChange]:
     """In a sentence, and in fields; as the pod's author has written it."""
     if annotation := _annotation(pod, axis):
         amount, asked = _kai_amount(annotation, value), _kai_amount(annotation, axis.asked)
@@ -69,7 +69,7 @@ def _suggested(pod: Pod, axis: _Axis, value: int) -> tuple[str, SuggestedChange]
     return text, SuggestedChange(container=axis.container, resource=axis.resource, amount=amount)
 
 
-def _annotation(pod: Pod, axis: _Axis) -> str:
+def _annotation(pod: Pod, axis: _Amount) -> str:
     """That stands for the resource of the container; empty: none."""
     spec = pod_spec(pod)
     asks = any(each.name == axis.container and kai.claims(spec, each) for each in spec.containers)
@@ -80,7 +80,7 @@ def _kai_amount(annotation: str, value: int) -> str:
     return f"{value / 100:.2f}" if annotation == kai.GPU_FRACTION else str(value)
 
 
-def _axes(trial: PodTrial) -> Iterator[_Axis]:
+def _axes(trial: PodTrial) -> Iterator[_Amount]:
     if not (trial.short or trial.reasons):
         return
     for container in containers(trial.pod):
@@ -89,8 +89,8 @@ def _axes(trial: PodTrial) -> Iterator[_Axis]:
             if _may_help(trial, resource):
                 yield from _axes_of(trial, container, resource, quantity)
         words = {name for name in asked if is_device_word(name, _SERVED)}
-        if GPU_RESOURCE in words <= _ALONE and trial.reasons:
-            yield _Axis(container.name, hami.GPUMEM, 0, range(1, trial.judge.largest_gpu_mib + 1), False)
+        if GPU_RESOURCE in words <= _NOT_SUGGESTED_ALONE and trial.reasons:
+            yield _Amount(container.name, hami.GPUMEM, 0, range(1, trial.judge.largest_gpu_mib + 1), False)
 
 
 def _may_help(trial: PodTrial, resource: str) -> bool:
@@ -102,7 +102,7 @@ def _may_help(trial: PodTrial, resource: str) -> bool:
     return resource in ("cpu", "memory") and Reason.KUBELET_WOULD_REJECT in trial.reasons
 
 
-def _axes_of(trial: PodTrial, container: Container, resource: str, quantity: QuantityLike) -> Iterator[_Axis]:
+def _axes_of(trial: PodTrial, container: Container, resource: str, quantity: QuantityLike) -> Iterator[_Amount]:
     """One at most; none for what cannot be lowered."""
     try:
         amount = quantity_milli(quantity) if resource == "cpu" else quantity_ceil(quantity)
@@ -114,21 +114,21 @@ def _axes_of(trial: PodTrial, container: Container, resource: str, quantity: Qua
         return
     name = container.name
     if resource == "cpu" and Reason.KUBELET_WOULD_REJECT in trial.reasons:
-        yield _Axis(name, resource, amount, fewer_cpus(amount), True)
+        yield _Amount(name, resource, amount, fewer_cpus(amount), True)
         return
     sizes = next((f.memory.allowed for f in FAMILIES if f.memory is not None and f.memory.resource == resource), ())
     if sizes:
-        yield _Axis(name, resource, amount, sorted(size for size in sizes if size < amount), True)
+        yield _Amount(name, resource, amount, sorted(size for size in sizes if size < amount), True)
         return
     is_count = is_gpu_resource(resource) or resource.endswith("-number")
-    yield _Axis(name, resource, amount, range(1, amount), is_count and amount <= MAX_TRIED)
+    yield _Amount(name, resource, amount, range(1, amount), is_count and amount <= MAX_TRIED)
 
 
-def _changed(pod: Pod, axis: _Axis, value: int) -> Pod:
+def _changed(pod: Pod, axis: _Amount, value: int) -> Pod:
     return with_amount(pod, axis.container, axis.resource, axis.spelled(value))
 
 
-def _largest(trial: PodTrial, axis: _Axis) -> Steps[int | None]:
+def _largest(trial: PodTrial, axis: _Amount) -> Steps[int | None]:
     def fits(value: int) -> bool:
         return bool(trial.fits(_changed(trial.pod, axis, value)))
 

@@ -56,7 +56,7 @@ def fewest_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Ending
     """None where no node would take the pod even without all pods that may end. Judged by the quick rule."""
     nodes = {name: _leaving(cluster, name) for name in _promising_nodes(cluster, refused)}
     for name in sorted(nodes, key=natural):
-        for each in _alone(cluster, pod, refused, name, nodes[name]):
+        for each in _may_suffice_alone(cluster, pod, refused, name, nodes[name]):
             if cluster.fits_without(pod, refused.request, name, {each.metadata.uid}):
                 return (each,)
     of_quota = _quota_pods(cluster, refused)
@@ -64,7 +64,7 @@ def fewest_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Ending
         (name, list({each.metadata.uid: each for each in (*nodes[name], *of_quota)}.values()))
         for name in sorted(nodes, key=lambda n: (len(nodes[n]), natural(n)))
     )
-    return min(_irreducible(cluster, pod, refused, sets), key=len, default=None)
+    return min(_minimal_sets(cluster, pod, refused, sets), key=len, default=None)
 
 
 def _quota_pods(cluster: KnownCluster, refused: Judgement) -> list[Pod]:
@@ -75,7 +75,7 @@ def _quota_pods(cluster: KnownCluster, refused: Judgement) -> list[Pod]:
     return [pod for pod, _ in _largest_first(_holders(cluster, request))[:MAX_QUOTA_PODS]]
 
 
-def _irreducible(
+def _minimal_sets(
     cluster: KnownCluster, pod: Pod, refused: Judgement, sets: Iterable[tuple[str, list[Pod]]]
 ) -> Iterator[Ending]:
     """Of each set for a node those of which none can stay."""
@@ -126,7 +126,9 @@ def _may_end(pod: Pod) -> bool:
     return owner is None or owner.kind not in _STAYING
 
 
-def _alone(cluster: KnownCluster, pod: Pod, refused: Judgement, node: str, pods: list[Pod]) -> Iterator[Pod]:
+def _may_suffice_alone(
+    cluster: KnownCluster, pod: Pod, refused: Judgement, node: str, pods: list[Pod]
+) -> Iterator[Pod]:
     """Those whose end alone may suffice: a quick look at amounts, which passes over nobody who does."""
     rejected = refused.rejections.get(node)
     needs = cluster.needs(pod).amounts if rejected is not None else {}

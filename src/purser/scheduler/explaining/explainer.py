@@ -52,10 +52,10 @@ class Explainer:
         """Why a pod waits, or where it is. Raises `UnknownPodError`."""
         pod = self._cluster.pod(namespace, name)
         if pod is None:
-            raise UnknownPodError(f"namespace {namespace} has no pod {name}{self._elsewhere(name)}")
+            raise UnknownPodError(f"namespace {namespace} has no pod {name}{self._in_other_namespaces(name)}")
         return self._explained(pod)
 
-    def _elsewhere(self, name: str) -> str:
+    def _in_other_namespaces(self, name: str) -> str:
         """Where there are pods of this name."""
         there = sorted({each.metadata.namespace for each in self._cluster.pods() if each.metadata.name == name})
         more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""

@@ -109,8 +109,8 @@ class KnownFilters:
         if not (depends_on_other_pods or pods.kept_apart):
             return None
         others = pods.neighbours(pods.uids if depends_on_other_pods else pods.kept_apart)
-        me = msgspec.structs.replace(pods.neighbour(pod), affinity=affinity)
-        return Neighbours(me, self.needs(pod), spread, self._nodes, others, self._namespaces)
+        own = msgspec.structs.replace(pods.neighbour(pod), affinity=affinity)
+        return Neighbours(own, self.needs(pod), spread, self._nodes, others, self._namespaces)
 
     def _is_counted(self, resource: str) -> bool:
         """Whether kube-scheduler counts a resource by itself: not words that only Purser knows, nor other vendors'.

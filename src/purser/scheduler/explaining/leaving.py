@@ -24,13 +24,13 @@ def ended_pods(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
         return
     names = tuple(map(key_of, found))
     with trial.cluster.without(found):
-        moves = _moves(trial, found, trial.fits(trial.pod))
+        moves = _destinations(trial, found, trial.fits(trial.pod))
         pods = some(
             [f"{name}{_instead(moves.get(key_of(pod), ''), pod)}" for name, pod in zip(names, found, strict=True)]
         )
         text = f"{'pod' if len(names) == 1 else 'pods'} {pods} {'ends' if len(names) == 1 else 'end'}"
         change = SuggestedChange(pods=names, moves=moves)
-        yield from trial.if_it_fits(ChangeKind.END, text, change, trial.pod)
+        yield from trial.suggest_if_it_fits(ChangeKind.END, text, change, trial.pod)
 
 
 def _instead(node: str, pod: Pod) -> str:
@@ -39,7 +39,7 @@ def _instead(node: str, pod: Pod) -> str:
     return f" (fits {'elsewhere on that node' if node == pod.spec.node_name else node} instead)"
 
 
-def _moves(trial: Trial, pods: Sequence[Pod], fits: Sequence[str]) -> dict[str, str]:
+def _destinations(trial: Trial, pods: Sequence[Pod], fits: Sequence[str]) -> dict[str, str]:
     """By key: which node takes a pod that ends, beside the pod that it ends for. Nothing is said where that pod may go
     to one of several nodes."""
     places: dict[str, str] = {}

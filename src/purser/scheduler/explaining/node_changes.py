@@ -32,8 +32,8 @@ Uuids = tuple[str, ...]
 def uncordoned_gpus(trial: Trial) -> Iterator[Suggestion]:
     """One GPU, where one suffices anywhere; else as few of one node as do. Of equal ones those of the first node."""
     nodes = _nodes(trial, _candidates(trial))
-    found = next(_one_gpu(trial, nodes), None) or min(
-        _few_gpus(trial, nodes), key=lambda each: len(each.what), default=None
+    found = next(_first_gpu(trial, nodes), None) or min(
+        _fewest_gpus(trial, nodes), key=lambda each: len(each.what), default=None
     )
     if found is not None:
         gpus, node = found
@@ -55,14 +55,14 @@ def _has_cordoned(trial: Trial, name: str) -> bool:
     return node is not None and bool(_cordoned(node))
 
 
-def _one_gpu(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
+def _first_gpu(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
     """The first GPU of each node is tried at once, then the second."""
     for place in range(max((len(_cordoned(node)) for node in nodes), default=0)):
         ways = (_with_gpus(node, _cordoned(node)[place : place + 1]) for node in nodes)
         yield from trial.helpful(ways)
 
 
-def _few_gpus(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
+def _fewest_gpus(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
     """For each node GPUs of which none can stay cordoned."""
     before = {node.metadata.name: node for node in nodes}
     ways = (_with_gpus(node, _cordoned(node)) for node in nodes)
@@ -114,12 +114,12 @@ def _with_gpus(node: Node, uuids: Collection[str]) -> ChangedNode[Uuids] | None:
         inventory = None
     devices = () if inventory is None else inventory.devices
     back = [each for each in devices if each.uuid in uuids and each.healthy and each.takes_amounts]
-    listed = {name: _with_more(name, amount, back) for name, amount in node.status.allocatable.items()}
+    listed = {name: _with_more_devices(name, amount, back) for name, amount in node.status.allocatable.items()}
     status = msgspec.structs.replace(changed.status, allocatable=listed)
     return ChangedNode(tuple(uuids), msgspec.structs.replace(changed, status=status))
 
 
-def _with_more(name: str, amount: QuantityLike, devices: Iterable[Device]) -> QuantityLike:
+def _with_more_devices(name: str, amount: QuantityLike, devices: Iterable[Device]) -> QuantityLike:
     """What a node lists of a resource, with what these devices have of it: of pods that hold it the agent may have
     listed some already, which counts twice here. Purser's own decision, which is asked after, counts exactly."""
     if name not in AMOUNTS:

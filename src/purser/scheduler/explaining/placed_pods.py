@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from purser.adapters.pods import pod_spec
 from purser.core.decoding import UnreadableError
-from purser.core.explaining.filters import Amounts, HostPort, added_up, requested_amounts
+from purser.core.explaining.filters import Amounts, HostPort, requested_amounts, summed_amounts
 from purser.core.explaining.neighbours import Neighbour
 from purser.core.kubernetes.affinity import NO_AFFINITY, RequiredAffinity, read_affinity
 from purser.core.kubernetes.quantities import QuantityError
@@ -71,12 +71,12 @@ class PlacedPods:
     def used(self, node: str) -> Amounts:
         """What pods take of a node together."""
         if node not in self._used:
-            self._used[node] = added_up(self._taken.get(node, {}).values())
+            self._used[node] = summed_amounts(self._taken.get(node, {}).values())
         return self._used[node]
 
     def used_without(self, node: str, gone: Collection[str]) -> Amounts:
         """The same without some of them, by uid."""
-        return added_up(amounts for uid, amounts in self._taken.get(node, {}).items() if uid not in gone)
+        return summed_amounts(amounts for uid, amounts in self._taken.get(node, {}).items() if uid not in gone)
 
     def taken_by(self, pod: Pod) -> Amounts:
         """What a pod takes of its node."""

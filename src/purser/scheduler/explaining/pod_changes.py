@@ -57,7 +57,7 @@ def fewer_annotations(trial: PodTrial) -> Iterator[Suggestion | None]:
             text = f"the pod does not have annotation {key}"
             changed = without_annotation(trial.pod, key)
             change = SuggestedChange(annotation=key)
-            yield next(trial.if_it_fits(ChangeKind.ANNOTATION, text, change, changed), None)
+            yield next(trial.suggest_if_it_fits(ChangeKind.ANNOTATION, text, change, changed), None)
 
 
 def node_selectors(trial: Trial) -> Iterator[Suggestion]:
@@ -68,11 +68,13 @@ def node_selectors(trial: Trial) -> Iterator[Suggestion]:
         left = {name: value for name, value in selector.items() if name != key}
         text = f"the pod's node selector does not have {key}={selector[key]}"
         changed = with_node_selector(trial.pod, left)
-        for each in trial.if_it_fits(ChangeKind.NODE_SELECTOR, text, SuggestedChange(node_selector=left), changed):
+        for each in trial.suggest_if_it_fits(
+            ChangeKind.NODE_SELECTOR, text, SuggestedChange(node_selector=left), changed
+        ):
             found = True
             yield _with_labels(trial, each, key)
     if not found and len(selector) > 1:
-        yield from trial.if_it_fits(
+        yield from trial.suggest_if_it_fits(
             ChangeKind.NODE_SELECTOR,
             "the pod has no node selector",
             SuggestedChange(node_selector={}),
@@ -91,10 +93,10 @@ def affinities(trial: Trial) -> Iterator[Suggestion]:
     for kind in _AFFINITIES:
         changed = without_required(trial.pod, kind)
         if changed is not trial.pod:
-            yield from trial.if_it_fits(kind, f"the pod has no required {kind}", SuggestedChange(), changed)
+            yield from trial.suggest_if_it_fits(kind, f"the pod has no required {kind}", SuggestedChange(), changed)
     if trial.pod.spec.topology_spread_constraints:
         text = "the pod has no topologySpreadConstraints"
-        yield from trial.if_it_fits(ChangeKind.SPREAD, text, SuggestedChange(), without_spread(trial.pod))
+        yield from trial.suggest_if_it_fits(ChangeKind.SPREAD, text, SuggestedChange(), without_spread(trial.pod))
 
 
 def tolerations(trial: Trial) -> Iterator[Suggestion]:
@@ -113,7 +115,7 @@ def tolerations(trial: Trial) -> Iterator[Suggestion]:
 def _tolerated(trial: Trial, taints: tuple[Taint, ...]) -> Iterator[Suggestion]:
     text = f"the pod tolerates {' and '.join(map(str, taints))}"
     change = SuggestedChange(tolerations=taints)
-    yield from trial.if_it_fits(ChangeKind.TOLERATIONS, text, change, tolerating(trial.pod, taints))
+    yield from trial.suggest_if_it_fits(ChangeKind.TOLERATIONS, text, change, tolerating(trial.pod, taints))
 
 
 def _tolerable(pod: Pod, taints: Iterable[Taint]) -> tuple[Taint, ...]:

@@ -47,7 +47,7 @@ def raised_quotas(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
     hard = [f"{word}={each[word]} in ResourceQuota {name}" for name, each in raised.items() for word in each]
     with trial.cluster.with_quotas(changed):
         text = f"the namespace's quota allows {', '.join(hard)}"
-        yield from trial.if_it_fits(ChangeKind.QUOTA, text, SuggestedChange(quotas=raised), trial.pod)
+        yield from trial.suggest_if_it_fits(ChangeKind.QUOTA, text, SuggestedChange(quotas=raised), trial.pod)
 
 
 def _without(quota: ResourceQuota, words: Iterable[str]) -> ResourceQuota:

@@ -9,7 +9,7 @@ from purser.core.grant.quota import Demand, QuotaLimits, remaining
 from purser.core.ledger import UNUSED, pod_usage
 from purser.core.model import DeviceRequest, Grant
 
-Who = TypeVar("Who")
+HolderT = TypeVar("HolderT")
 T = TypeVar("T")
 
 MAX_TRIED = 64
@@ -60,13 +60,13 @@ def fewer_cpus(amount_milli: int) -> list[int]:
     return [*shared, *whole]
 
 
-def fewest_holders(held: Sequence[tuple[Who, Demand]], left: QuotaLimits, demand: Demand) -> list[Who] | None:
+def fewest_holders(held: Sequence[tuple[HolderT, Demand]], left: QuotaLimits, demand: Demand) -> list[HolderT] | None:
     """Those who use of a quota, by whose end it leaves room for so much: one where one suffices, else some of whom none
     can stay. ``held``: those who use most first. None: the end of all is not enough."""
     for who, freed in held:
         if remaining(left, Demand() - freed).holds(demand):
             return [who]
-    gone: list[tuple[Who, Demand]] = []
+    gone: list[tuple[HolderT, Demand]] = []
     total = Demand()
     for each in held:
         gone.append(each)

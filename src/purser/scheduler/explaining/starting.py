@@ -44,7 +44,7 @@ def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) 
     name. ``events``: warnings about the pod, the last at the end."""
     said = next(_waiting(pod, _UNINFORMATIVE), None) or next(_exited(pod), None)
     if said is not None:
-        return msgspec.structs.replace(said, others_run=_some_run(pod))
+        return msgspec.structs.replace(said, others_run=_has_running_container(pod))
     is_creating = next(_waiting(pod, frozenset()), None)
     if pod.status.phase != "Pending" and is_creating is None:
         return None
@@ -100,7 +100,7 @@ def _exited(pod: Pod) -> Iterator[Obstacle]:
             yield Obstacle(f"container {each.name}", ended.reason, _exit(ended), _remedy(ended.reason))
 
 
-def _some_run(pod: Pod) -> bool:
+def _has_running_container(pod: Pod) -> bool:
     """Whether a container runs. A snapshot has the states of the others alone."""
     if not isinstance(pod, ScheduledPod) or pod.status.phase != "Running":
         return False

@@ -11,13 +11,13 @@ from purser.scheduler.explaining.changes import EXAMPLES, ChangeKind, SuggestedC
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.known import KnownCluster
 
-What = TypeVar("What")
+ObjectT = TypeVar("ObjectT")
 
 
-class ChangedNode(NamedTuple, Generic[What]):
+class ChangedNode(NamedTuple, Generic[ObjectT]):
     """A node, and what was changed of it."""
 
-    what: What
+    what: ObjectT
     node: Node
 
 
@@ -50,7 +50,9 @@ class PodTrial:
         """The nodes that would take a pod."""
         return self.judge.judge(pod).fits
 
-    def if_it_fits(self, kind: ChangeKind, text: str, change: SuggestedChange, pod: Pod) -> Iterator[Suggestion]:
+    def suggest_if_it_fits(
+        self, kind: ChangeKind, text: str, change: SuggestedChange, pod: Pod
+    ) -> Iterator[Suggestion]:
         """The suggestion, where some node takes the pod."""
         fits = self.fits(pod)
         if fits:
@@ -68,13 +70,13 @@ class Trial(PodTrial):
     def with_node(self, kind: ChangeKind, text: str, change: SuggestedChange, node: Node) -> Iterator[Suggestion]:
         """The suggestion, where some node takes the pod once one of them is changed."""
         with self.cluster.with_nodes([node]):
-            yield from self.if_it_fits(kind, text, change, self.pod)
+            yield from self.suggest_if_it_fits(kind, text, change, self.pod)
 
     def refused_for(self, reason: Reason) -> list[str]:
         """The nodes that Purser refuses for a reason, among others."""
         return [name for name, each in self.refused.refusals.items() if any(r is reason for r, _ in each.counts)]
 
-    def helpful(self, ways: Iterable[ChangedNode[What] | None]) -> Iterator[ChangedNode[What]]:
+    def helpful(self, ways: Iterable[ChangedNode[ObjectT] | None]) -> Iterator[ChangedNode[ObjectT]]:
         """Those changed nodes, by name, which take the pod where they alone are changed. Of each node one way."""
         named = {way.node.metadata.name: way for way in ways if way is not None}
         with self.cluster.with_nodes([way.node for way in named.values()]):

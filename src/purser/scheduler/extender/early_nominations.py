@@ -41,13 +41,13 @@ MAX_AHEAD = 64
 _WRITES = 4
 """At once."""
 
-_TRIED = 8
+_MAX_TRIED_NODES = 8
 """Of the best nodes, for one that is not closed to the pod."""
 
 log = structlog.get_logger("purser.scheduler")
 
 
-class _Place(NamedTuple):
+class _QueuePosition(NamedTuple):
     """In kube-scheduler's queue, as far as it can be known."""
 
     importance: int
@@ -78,9 +78,9 @@ class EarlyNominations:
         """A pod is considered once: one that is refused is looked after by others."""
         self._waiting: dict[str, Pod] = {}
         """By uid: kube-scheduler has not asked about them."""
-        self._queue: list[_Place] = []
+        self._queue: list[_QueuePosition] = []
         """A heap. Who no longer waits is passed over."""
-        self._ahead: dict[str, _Place] = {}
+        self._ahead: dict[str, _QueuePosition] = {}
         """Of those that wait, who is nominated."""
         self._arrived = 0
         self._more = asyncio.Event()
@@ -99,8 +99,8 @@ class EarlyNominations:
             self._seen.add(uid)
             self._waiting[uid] = pod
             self._arrived += 1
-            heapq.heappush(self._queue, _Place(-pod.spec.priority, self._arrived, uid))
-            self._tidy()
+            heapq.heappush(self._queue, _QueuePosition(-pod.spec.priority, self._arrived, uid))
+            self._remove_stale()
             self._more.set()
 
     def remove_pod(self, pod: Pod) -> None:
@@ -135,7 +135,7 @@ class EarlyNominations:
             self.asked(uid)
         self._more.set()
 
-    def _tidy(self) -> None:
+    def _remove_stale(self) -> None:
         """Without nominated pods none is passed over."""
         if len(self._queue) > 2 * len(self._waiting) + MAX_AHEAD:
             self._queue = [place for place in self._queue if place.uid in self._waiting]
@@ -156,17 +156,17 @@ class EarlyNominations:
                     writes.release()
                 await asyncio.sleep(0)  # a decision takes milliseconds: requests are answered in between
 
-    async def _next(self) -> tuple[_Place, Pod]:
+    async def _next(self) -> tuple[_QueuePosition, Pod]:
         while (found := self._first()) is None:
             self._more.clear()
             await self._more.wait()
         return found
 
-    def _first(self) -> tuple[_Place, Pod] | None:
+    def _first(self) -> tuple[_QueuePosition, Pod] | None:
         """The first pod that is not nominated, but for those that kube-scheduler comes to right now."""
         if len(self._ahead) >= MAX_AHEAD or len(self._cache.fleet) < MANY_NODES or not self._is_active():
             return None
-        next_in_turn: list[_Place] = []
+        next_in_turn: list[_QueuePosition] = []
         found = None
         while self._queue and found is None:
             place = heapq.heappop(self._queue)
@@ -192,7 +192,7 @@ class EarlyNominations:
                 return ""
             created = pod.metadata.creation_timestamp
             found = self._feasibility.decide(request, self._cache.fleet.names(), "nominate", created)
-            for place in np.argsort(-found.scores, kind="stable")[:_TRIED].tolist():
+            for place in np.argsort(-found.scores, kind="stable")[:_MAX_TRIED_NODES].tolist():
                 node = self._cache.node(found.fits[place])
                 if node is None or not np.isfinite(found.scores[place]) or why_not_schedulable(pod, node):
                     continue

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from purser.adapters.eligibility import is_of_others, prefers_nodes
+from purser.adapters.eligibility import other_scheduler, prefers_nodes
 from purser.core.consistency import InvariantViolation
 from purser.core.decoding import brief
 from purser.core.dialects import DialectError
@@ -116,7 +116,7 @@ class KubeExtender:
             await self._gate.wait_open()
         except NotLeadingError as error:
             return ExtenderFilterResult(error=str(error))
-        if message := is_of_others(args.pod, self._cache.scheduler_name):
+        if message := other_scheduler(args.pod, self._cache.scheduler_name):
             return _fits_nowhere(names, message)
         with self._metrics.stage("filter", "parse"):
             reading = self._cache.readings.of(args.pod)
@@ -141,7 +141,7 @@ class KubeExtender:
             self._requeue_hints.forget(request.uid)
             self._advisor.forget(request.uid)
             self._preemptor.forget(request.uid)
-            returned = self._worth_returning(args.pod, evaluation)
+            returned = self._nodes_to_return(args.pod, evaluation)
             self._latest = (request, returned)
             return _filter_result(returned)
         self._latest = None
@@ -196,7 +196,7 @@ class KubeExtender:
         self._early_nominations.asked(request.uid)
         return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
-    def _worth_returning(self, pod: Pod, found: Evaluation) -> Evaluation:
+    def _nodes_to_return(self, pod: Pod, found: Evaluation) -> Evaluation:
         """The nodes returned to kube-scheduler: it scores every one of them, by plugins and by a request for each, and
         reads a reason only where there is no node. It samples likewise, but before extenders are asked, when it is not
         known which nodes fit."""

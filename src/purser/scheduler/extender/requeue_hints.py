@@ -73,14 +73,14 @@ class RequeueHints:
         woken = 0
         for waiting in self._waiting.by_importance():
             await asyncio.sleep(0)  # kube-scheduler's questions go first
-            if waiting in self._waiting and (why := self._why_again(waiting)):
+            if waiting in self._waiting and (why := self._retry_reason(waiting)):
                 self.forget(waiting.request.uid)
                 await self._wake(waiting.request, why)
                 woken += 1
             if woken == MAX_WOKEN:
                 return
 
-    def _why_again(self, waiting: _Waiting) -> str:
+    def _retry_reason(self, waiting: _Waiting) -> str:
         """Why kube-scheduler should try the pod again; empty: it need not."""
         request = waiting.request
         with self._client.failures.guard(PODS, ref_of_request(request)):

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from purser.core.decisions.notes import Asked
-from purser.core.fleet import Kept
+from purser.core.decisions.notes import DecisionInputs
+from purser.core.fleet import NominatedUsage
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import Evaluation, Evaluator, PolicySettings, demand_over_quota, explain
@@ -47,7 +47,7 @@ class Feasibility:
         """As `evaluate`, for the decision log as well. ``verb``: what it is asked for; ``created``: when the pod was,
         as the API server writes it."""
         found, left, held = self._evaluate(request, names, scored=True)
-        self._log.judged(Asked(request, left, held, created), found, verb)
+        self._log.judged(DecisionInputs(request, left, held, created), found, verb)
         return found
 
     def decide_outranking(self, request: PodRequest, names: list[str], verb: str, created: str) -> Evaluation:
@@ -88,7 +88,7 @@ class Feasibility:
 
     def _evaluate(
         self, request: PodRequest, names: list[str], scored: bool
-    ) -> tuple[Evaluation, QuotaLimits, Mapping[str, Kept]]:
+    ) -> tuple[Evaluation, QuotaLimits, Mapping[str, NominatedUsage]]:
         """The verdict, with what it depends on beside the fleet."""
         own = self._cache.ledger.grant(request.uid)
         left = self.quota_left(request)
@@ -104,7 +104,7 @@ class Feasibility:
         own = self._cache.ledger.grant(request.uid)
         return self._evaluator.fits_any(request, names, self.quota_left(request), own)
 
-    def _held(self, request: PodRequest, fits: list[str]) -> dict[str, Kept]:
+    def _held(self, request: PodRequest, fits: list[str]) -> dict[str, NominatedUsage]:
         """What is kept of these nodes for pods nominated to them that it has to yield to."""
         nominations = self._cache.nominations
         nodes = nominations.nodes().intersection(fits) if nominations else ()

@@ -8,7 +8,7 @@ bound in time.
 
 from dataclasses import dataclass
 
-from purser.core.decisions.notes import Asked
+from purser.core.decisions.notes import DecisionInputs
 from purser.core.fleet import NOTHING_KEPT, NodeState
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
@@ -155,7 +155,10 @@ class Reservations:
         left = self._cache.quota_remaining(request.namespace, request.family)
         placement = self._evaluator.place(name, request, left, held)
         self._log.placed(
-            Asked(request, left, {} if held is NOTHING_KEPT else {name: held}), name, placement, is_early=is_early
+            DecisionInputs(request, left, {} if held is NOTHING_KEPT else {name: held}),
+            name,
+            placement,
+            is_early=is_early,
         )
         if isinstance(placement, Refusal):
             raise ReservationError(

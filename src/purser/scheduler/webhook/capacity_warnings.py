@@ -48,7 +48,7 @@ def _too_large(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
         return  # other vendors' devices are of all sizes
     if asked.memory_mib is None or asked.memory_mib <= largest or (asked.modes_allowed and not largest):
         return
-    what = "GPU instance" if there.is_cut(asked.modes_allowed) else "GPU"
+    what = "GPU instance" if there.is_partitioned(asked.modes_allowed) else "GPU"
     yield _beyond(f"{asked.memory_mib} MiB of GPU memory", what, f"{largest} MiB")
 
 

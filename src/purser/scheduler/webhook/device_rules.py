@@ -21,7 +21,7 @@ _MAX_WARNED = 3
 _MAX_NAMED = 8
 """Trusted namespaces that a message names."""
 
-_HOLDS = {
+_HOLD_WARNINGS = {
     LibraryHold.OFF: "sets CUDA_DISABLE_CONTROL, so its GPU share is not enforced (enforcement: none)",
     LibraryHold.MEMORY: "switches off its compute limit, which HAMi-core would enforce (GPU_CORE_UTILIZATION_POLICY)",
     LibraryHold.ADVISORY: (
@@ -31,7 +31,7 @@ _HOLDS = {
 }
 
 
-_NO_CLIENT = (
+_NOT_AN_MPS_CLIENT = (
     "mounts a volume at /dev/shm, so its share is not enforced on GPUs shared by MPS (enforcement: time-slicing)"
 )
 
@@ -133,10 +133,12 @@ class DeviceRules:
             advisory = f"no node enforces them (enforcement: {', '.join(there)})"
             return (f"limits of GPU shares are advisory: {advisory}{waits}",)
         warnings = [
-            f'container "{part.name}" {_HOLDS[part.hold.limits]}' for part in shares if part.hold.limits in _HOLDS
+            f'container "{part.name}" {_HOLD_WARNINGS[part.hold.limits]}'
+            for part in shares
+            if part.hold.limits in _HOLD_WARNINGS
         ]
         if Enforcement.MPS in there:
-            warnings += [f'container "{part.name}" {_NO_CLIENT}' for part in shares if not part.hold.by_mps]
+            warnings += [f'container "{part.name}" {_NOT_AN_MPS_CLIENT}' for part in shares if not part.hold.by_mps]
         return tuple(warnings)[:_MAX_WARNED]
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from purser.core.dialects import added_env, defaults, kai
-from purser.core.dialects.misspelt import names_gpu_otherwise
+from purser.core.dialects.misspelt import uses_other_gpu_name
 from purser.core.dialects.unserved import unserved_words
 from purser.core.mig.several import asked_warnings
 from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GPU_RESOURCE, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
@@ -37,7 +37,7 @@ from purser.scheduler.webhook.rules import (
 def _added_limits(pod: PodManifest) -> dict[str, dict[str, str]]:
     """By container: `defaults`, without the GPU of those that name it by another word. They wait for that word, and
     would hold a device beside it that nobody asked for."""
-    otherwise = {container.name for container in pod.containers if names_gpu_otherwise(container)}
+    otherwise = {container.name for container in pod.containers if uses_other_gpu_name(container)}
     added = {
         name: {word: amount for word, amount in limits.items() if word != GPU_RESOURCE or name not in otherwise}
         for name, limits in defaults(pod).items()
@@ -115,8 +115,8 @@ class Mutation:
         if not (pod.spec.scheduler_name in self._own or is_served(pod.spec, self._served)):
             return Decision(True, DecisionReason.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
         rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
-        kais = (not_rewritten_by_kai, *((no_share_placed_by_kai,) if is_served(pod.spec, self._served) else ()))
-        return first_objection(pod, (*kais, *rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
+        kai_rules = (not_rewritten_by_kai, *((no_share_placed_by_kai,) if is_served(pod.spec, self._served) else ()))
+        return first_objection(pod, (*kai_rules, *rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
         is_placed = not is_served(pod, self._served)

@@ -49,8 +49,8 @@ def writers_conditions(namespace: str) -> list[Raw]:
     """The same and, where nodes are written, the scheduler: its events are its own affair."""
     [on_nodes] = match_conditions(namespace)
     scheduler = f"request.userInfo.username == '{user_of(SCHEDULER_WRITER, namespace)}'"
-    whoever = f"{on_nodes['expression']} || request.resource.resource == 'nodes' && {scheduler}"
-    return [{"name": "pursers-accounts", "expression": whoever}]
+    is_node_account = f"{on_nodes['expression']} || request.resource.resource == 'nodes' && {scheduler}"
+    return [{"name": "pursers-accounts", "expression": is_node_account}]
 
 
 def _nodes_policy(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:

@@ -73,7 +73,7 @@ class DecisionReason(ExplainedReason):
     @property
     def denies(self) -> bool:
         """Whether the webhook turns objects away for it."""
-        return self not in _LET_IN
+        return self not in _ADMITTED_REASONS
 
     NOT_A_POD = "not-a-pod", "other object", "The webhook does not decide on objects of this kind."
     MIRROR_POD = (
@@ -183,7 +183,7 @@ class DecisionReason(ExplainedReason):
     )
 
 
-_LET_IN = {
+_ADMITTED_REASONS = {
     DecisionReason.NOT_A_POD,
     DecisionReason.MIRROR_POD,
     DecisionReason.NO_GPU,

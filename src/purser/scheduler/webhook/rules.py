@@ -101,7 +101,7 @@ def not_rewritten_by_kai(pod: PodReading) -> Decision | None:
 def no_share_placed_by_kai(pod: PodReading) -> Decision | None:
     """Of pods that another scheduler places: KAI's would reserve the GPU in its own way, and refuses a pod that names
     both a fraction and the resource by which kubelet asks Purser's agent."""
-    if not kai.is_spoken(pod.spec):
+    if not kai.has_request_annotations(pod.spec):
         return None
     return Decision(
         False,
@@ -189,12 +189,14 @@ def in_other_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | 
     wanted = units_text(pod.spec.containers, units_mib)
     if pod.spec.annotations.get(MEMORY_UNITS_ANNOTATION, "") == wanted:
         return None
-    says = f'annotation {MEMORY_UNITS_ANNOTATION}: "{wanted}"' if wanted else f"no annotation {MEMORY_UNITS_ANNOTATION}"
+    required_units = (
+        f'annotation {MEMORY_UNITS_ANNOTATION}: "{wanted}"' if wanted else f"no annotation {MEMORY_UNITS_ANNOTATION}"
+    )
     return Decision(
         False,
         DecisionReason.NOT_MUTATED,
-        f"the pod's GPU memory unit differs from the cluster's: pods that request these resources must have {says}. "
-        f"Recreate the pod while Purser's webhook is reachable",
+        "the pod's GPU memory unit differs from the cluster's: pods that request these resources must have "
+        f"{required_units}. Recreate the pod while Purser's webhook is reachable",
     )
 
 

@@ -193,15 +193,15 @@ class Validation:
         if WEBHOOK_PROBE_ANNOTATION in annotations:
             return Decision(False, DecisionReason.PROBE, f"{PROBE_ANSWER}: {WEBHOOK_PROBE_ANNOTATION}")
         own = (*PROTECTED_POD_ANNOTATIONS, *sorted(self._devices.vendor_records))
-        brought = [key for key in own if key in annotations]
+        reserved = [key for key in own if key in annotations]
         scheduler, user = self._scheduler_user(), request.user_info.username
-        if brought and scheduler and user != scheduler:
+        if reserved and scheduler and user != scheduler:
             return Decision(
                 False,
                 DecisionReason.FORGED_GRANT,
-                f'annotations {", ".join(brought)} may only be set by "{scheduler}", not by "{user}"',
+                f'annotations {", ".join(reserved)} may only be set by "{scheduler}", not by "{user}"',
             )
-        return Decision(True, DecisionReason.ADMITTED if brought else DecisionReason.NO_GPU)
+        return Decision(True, DecisionReason.ADMITTED if reserved else DecisionReason.NO_GPU)
 
 
 def _holds_grant(pod: PodManifest) -> bool:

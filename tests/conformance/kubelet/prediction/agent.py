@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from purser.agent.admission import AllocateCall, PreferredAllocationCall
 from purser.core.kubelet.admission import admit
-from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Answer, Ask, CallFailed
+from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Answer, Ask, FailedAnswer
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.model import ContainerGrant, Grant
@@ -59,6 +59,6 @@ def _answer(ask: Ask, parts: Mapping[str, ContainerGrant]) -> Answer:
     part = parts.get(ask.container[1])
     if isinstance(ask, Allocate):
         fits = part is not None and AllocateCall(tuple(ask.device_ids)).fits(part)
-        return b"" if fits else CallFailed("refused")
+        return b"" if fits else FailedAnswer("refused")
     preference = PreferredAllocationCall(ask.size, tuple(ask.available), tuple(ask.must_include))
-    return preference.answer(part) if part is not None and preference.fits(part) else CallFailed("refused")
+    return preference.answer(part) if part is not None and preference.fits(part) else FailedAnswer("refused")

@@ -9,7 +9,7 @@ import pytest
 from tests.tiers import IS_LONG, TIER, Tier
 
 from purser.agent.instances import cutting
-from purser.agent.instances.cutting import GpuCutter
+from purser.agent.instances.cutting import GpuPartitioner
 from purser.agent.instances.planning import BlockedError
 from purser.agent.instances.records import read_record, record_path
 from purser.agent.nvml import Driver, MigCallError
@@ -71,8 +71,8 @@ class World:
         self.running: dict[int, str] = {}
         self.deaths = self.given = self.refused = 0
 
-    def cutter(self) -> GpuCutter:
-        return GpuCutter(self.driver, self.state, self.uuid, KIND)
+    def cutter(self) -> GpuPartitioner:
+        return GpuPartitioner(self.driver, self.state, self.uuid, KIND)
 
     def allocate(self) -> None:
         taken = MigGeometry.of(KIND, [*self.granted, *self.theirs]).mask

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from purser.agent.checking.mig import check_on_demand, problems_of_instances
 from purser.agent.checking.results import CheckState
-from purser.agent.instances.cutting import GpuCutter
-from purser.agent.instances.planning import BlockedError, CutPlan, Placed, placed, plan
+from purser.agent.instances.cutting import GpuPartitioner
+from purser.agent.instances.planning import BlockedError, ExistingInstance, PartitioningPlan, placed, plan
 from purser.agent.instances.records import exclusive, read_record, record_path
 from purser.agent.nvml import Driver, Gpu, GpuInstance, MigCallError, MigMode, MigTrouble, NullDriver
 from purser.agent.settings import AgentSettings
@@ -24,23 +24,23 @@ KIND = MIG_KINDS["A100-40GB"]
 HALF, ONE, TWO = MigPlacement("3g.20gb", 0), MigPlacement("1g.5gb", 0), MigPlacement("2g.10gb", 2)
 
 
-def there(placement: MigPlacement, id_: int = 7, computes: int = 1, *, is_known: bool = True) -> Placed:
-    return Placed(placement, id_, computes, is_known)
+def there(placement: MigPlacement, id_: int = 7, computes: int = 1, *, is_known: bool = True) -> ExistingInstance:
+    return ExistingInstance(placement, id_, computes, is_known)
 
 
 def test_what_a_container_was_given_is_there_still_or_completed() -> None:
-    assert plan(KIND, [there(HALF)], {HALF}, [HALF], {HALF}) == CutPlan()
+    assert plan(KIND, [there(HALF)], {HALF}, [HALF], {HALF}) == PartitioningPlan()
     half_made = there(HALF, computes=0)
-    assert plan(KIND, [half_made], {HALF}, [HALF], {HALF}) == CutPlan(fill=(half_made,))
+    assert plan(KIND, [half_made], {HALF}, [HALF], {HALF}) == PartitioningPlan(fill=(half_made,))
 
 
 def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_unused() -> None:
     small, other = there(ONE, 1), there(TWO, 2)
     found = plan(KIND, [small, other], {ONE, TWO}, [HALF], set())
-    assert found == CutPlan(destroy=(small, other), create=(HALF,))
-    assert plan(KIND, [there(HALF)], {HALF}, [HALF], set()) == CutPlan(destroy=(there(HALF),), create=(HALF,))
+    assert found == PartitioningPlan(destroy=(small, other), create=(HALF,))
+    assert plan(KIND, [there(HALF)], {HALF}, [HALF], set()) == PartitioningPlan(destroy=(there(HALF),), create=(HALF,))
     split = there(HALF, computes=2)  # somebody divided it by hand
-    assert plan(KIND, [split], {HALF}, [HALF], {HALF}) == CutPlan(destroy=(split,), create=(HALF,))
+    assert plan(KIND, [split], {HALF}, [HALF], {HALF}) == PartitioningPlan(destroy=(split,), create=(HALF,))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_unused() -> None:
     ],
 )
 def test_anything_else_in_the_way_is_named(
-    found: Placed, owned: set[MigPlacement], named: set[MigPlacement], why: str
+    found: ExistingInstance, owned: set[MigPlacement], named: set[MigPlacement], why: str
 ) -> None:
     with pytest.raises(BlockedError, match=why):
         plan(KIND, [found], owned, [HALF], named)
@@ -115,7 +115,7 @@ def test_each_answer_of_nvml_is_a_sentence(
 
 def test_what_cannot_be_completed_is_taken_back(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
     node.fail_call(0, "nvmlGpuInstanceCreateComputeInstance", 23)
-    cutter = GpuCutter(driver, tmp_path, node.uuids[0], KIND)
+    cutter = GpuPartitioner(driver, tmp_path, node.uuids[0], KIND)
     with pytest.raises(MigCallError, match="creating the compute instance"):
         cutter.ensure((HALF,), frozenset())
     assert not mig_states(node.folder)[0].instances
@@ -128,7 +128,7 @@ def test_without_its_record_the_agents_own_are_what_pods_hold(
     node: SimulatedDriver, driver: Driver, tmp_path: Path, text: str
 ) -> None:
     gpu = node.uuids[0]
-    cutter = GpuCutter(driver, tmp_path, gpu, KIND)
+    cutter = GpuPartitioner(driver, tmp_path, gpu, KIND)
     cutter.ensure((HALF,), frozenset())
     other = MigPlacement("2g.10gb", 4)
     create_mig(node.folder, 0, other.profile, start=other.start)
@@ -139,11 +139,11 @@ def test_without_its_record_the_agents_own_are_what_pods_hold(
 
 def test_a_second_agent_knows_what_the_first_one_made(node: SimulatedDriver, driver: Driver, tmp_path: Path) -> None:
     gpu = node.uuids[0]
-    first = GpuCutter(driver, tmp_path, gpu, KIND)
+    first = GpuPartitioner(driver, tmp_path, gpu, KIND)
     first.ensure((HALF,), frozenset())
     other = node.open()
     other.scan()
-    second = GpuCutter(other, tmp_path, gpu, KIND)
+    second = GpuPartitioner(other, tmp_path, gpu, KIND)
     assert set(second.look(frozenset()).devices) == {HALF}
     assert second.sweep(frozenset({HALF}), frozenset()).devices
     assert set(second.ensure((MigPlacement("3g.20gb", 4),), frozenset({HALF})).devices) == {
@@ -157,7 +157,7 @@ def test_a_second_agent_knows_what_the_first_one_made(node: SimulatedDriver, dri
 def test_a_file_system_without_locks_is_named_once_and_gpus_are_cut(
     node: SimulatedDriver, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    cutter, lock = GpuCutter(driver, tmp_path / "state", node.uuids[0], KIND), fcntl.flock
+    cutter, lock = GpuPartitioner(driver, tmp_path / "state", node.uuids[0], KIND), fcntl.flock
 
     def refuse(file: int | TextIO, operation: int) -> None:
         if not isinstance(file, int):
@@ -188,7 +188,7 @@ def test_nobody_cuts_a_gpu_while_another_agent_does(
             lock(file, operation)
 
     def cut() -> None:
-        GpuCutter(driver, tmp_path, gpu, KIND).ensure((HALF,), frozenset())
+        GpuPartitioner(driver, tmp_path, gpu, KIND).ensure((HALF,), frozenset())
         done.set()
 
     monkeypatch.setattr(fcntl, "flock", flock)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from purser.agent.inventory import Advertised
+from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletfacts.assembling import assemble
 from purser.agent.kubeletfacts.reading import Found
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, TopologyPolicy
@@ -32,7 +32,11 @@ MEMORY = start_memory(KubeletNode(CONFIG, MACHINE))
 HELD = {("uid", "main"): {GPU: Allocation({1: ("GPU-b::0",)}, b"x"), FPGA: Allocation({-1: ("f7",)})}}
 SAVED = DeviceManagerCheckpoint(HELD, {GPU: ("GPU-a::0", "GPU-a::1"), NIC: ("n0", "n1"), FPGA: ("f7", "f8")})
 ALLOCATABLE = {NIC: {"n0": (0,), "n1": (0, 1), "n2": (1,)}, FPGA: {"f7": None, "f8": None, "f9": None}}
-OWN = (Advertised("GPU-a::0", True, (0,)), Advertised("GPU-a::1", True, (0,)), Advertised("GPU-b::0", False, (1,)))
+OWN = (
+    KubeletDevice("GPU-a::0", True, (0,)),
+    KubeletDevice("GPU-a::1", True, (0,)),
+    KubeletDevice("GPU-b::0", False, (1,)),
+)
 
 
 def found(**changes) -> Found:

@@ -1,13 +1,13 @@
 """When it is said that a part of kubelet's state is missing."""
 
-from purser.agent.kubeletfacts.watching import PATIENCE_S, Missing
+from purser.agent.kubeletfacts.watching import PATIENCE_S, MissingParts
 
 DEVICES = {"devices": "cannot read kubelet_internal_checkpoint: No such file or directory"}
 OTHER = {"devices": "kubelet_internal_checkpoint: checksum"}
 
 
 def test_a_kubelet_that_starts_is_given_time() -> None:
-    missing = Missing()
+    missing = MissingParts()
     assert missing.look(DEVICES, 100.0) == ({}, ())
     assert missing.wait_s(101.0) == PATIENCE_S - 1
     assert missing.look({}, 100.0 + PATIENCE_S) == ({}, ())
@@ -16,7 +16,7 @@ def test_a_kubelet_that_starts_is_given_time() -> None:
 
 
 def test_what_lasts_is_told_once_and_again_when_it_changes() -> None:
-    missing = Missing()
+    missing = MissingParts()
     missing.look(DEVICES, 0.0)
     assert missing.wait_s(2 * PATIENCE_S) == 0
     assert missing.look(DEVICES, PATIENCE_S) == (DEVICES, ())

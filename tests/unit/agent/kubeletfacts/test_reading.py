@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.kubeletfacts.reading import MAX_STATE_BYTES, Sources, read
+from purser.agent.kubeletfacts.reading import MAX_STATE_BYTES, KubeletSources, read
 from purser.core.kubelet.devicemanager import checkpoint
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.lab.driver.sysfs_machine import write_machine
@@ -16,7 +16,7 @@ def sources(tmp_path):
     (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n")
     (tmp_path / "devices").write_text(checkpoint.encode({}, {"example.com/nic": ("n0",)}))
     names = ("config.yaml", "devices", "cpus", "memory", "kubelet.sock", "sys")
-    return Sources(*(tmp_path / name for name in names))
+    return KubeletSources(*(tmp_path / name for name in names))
 
 
 def test_everything_that_matters_is_read(sources) -> None:

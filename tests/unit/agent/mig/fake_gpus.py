@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from purser.agent.mig import HardwareError, Layout, MigGpu
-from purser.agent.mig.hardware import Offered
+from purser.agent.mig.hardware import OfferedProfile
 
 A100 = "0x20B010DE"
 
@@ -24,10 +24,10 @@ class Gpus:
         self.fails: dict[str, int] = {}
         """By the beginning of a call: how often it fails."""
         self.closed = 0
-        self.offered: dict[str, Offered] = {}
+        self.offered: dict[str, OfferedProfile] = {}
         """Profiles that each GPU offers; empty: the driver does not say."""
 
-    def offers(self, index: int) -> dict[str, Offered]:
+    def offers(self, index: int) -> dict[str, OfferedProfile]:
         return self.offered
 
     def gpus(self) -> tuple[MigGpu, ...]:

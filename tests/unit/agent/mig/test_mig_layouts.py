@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import Layout, LayoutError, MigGpu
-from purser.agent.mig.hardware import Offered
+from purser.agent.mig.hardware import OfferedProfile
 from purser.agent.mig.layouts import MAX_LAYOUTS_BYTES, read_layouts, wanted
 
 TEXT = """
@@ -175,19 +175,19 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
 )
 def test_what_the_profiles_of_the_gpu_contradict_is_refused(name: str, offered: dict[str, int], says: str) -> None:
     with pytest.raises(LayoutError) as refused:
-        most = {profile: Offered(count) for profile, count in offered.items()}
+        most = {profile: OfferedProfile(count) for profile, count in offered.items()}
         wanted(read_layouts(TEXT), name, gpus(A100, A100), dict.fromkeys((0, 1), most))
     assert str(refused.value).startswith(says)
     assert wanted(read_layouts(TEXT), name, gpus(A100, A100), {0: {}}), "a driver that does not say contradicts nothing"
 
 
 A100_OFFERS = {
-    "1g.5gb": Offered(7, 1, 4864),
-    "1g.10gb": Offered(4, 1, 9856),
-    "2g.10gb": Offered(3, 2, 9856),
-    "3g.20gb": Offered(2, 3, 19968),
-    "4g.20gb": Offered(1, 4, 19968),
-    "7g.40gb": Offered(1, 7, 40192),
+    "1g.5gb": OfferedProfile(7, 1, 4864),
+    "1g.10gb": OfferedProfile(4, 1, 9856),
+    "2g.10gb": OfferedProfile(3, 2, 9856),
+    "3g.20gb": OfferedProfile(2, 3, 19968),
+    "4g.20gb": OfferedProfile(1, 4, 19968),
+    "7g.40gb": OfferedProfile(1, 7, 40192),
 }
 
 

@@ -7,7 +7,7 @@ from tests.unit.agent.mig.fake_gpus import A100, FakeNvml
 
 from purser.agent.mig import HardwareError, Layout, MigGpu, NoHardware
 from purser.agent.mig.applying import apply_layouts
-from purser.agent.mig.hardware import Offered
+from purser.agent.mig.hardware import OfferedProfile
 from purser.agent.mig.nvml import NvmlHardware, open_mig, profile_name
 
 
@@ -48,7 +48,7 @@ def test_another_order_is_tried_where_one_does_not_fit(hardware: NvmlHardware, m
     hardware.set_mode(0, True)
     hardware.set_devices(0, BALANCED)
     assert hardware.gpus()[0].layout.devices == BALANCED
-    monkeypatch.setattr("purser.agent.mig.nvml.MAX_ORDERS", 1)
+    monkeypatch.setattr("purser.agent.mig.nvml.MAX_CREATION_ORDERS", 1)
     with pytest.raises(HardwareError, match=r"creating 1g.5gb on GPU 0"):
         hardware.set_devices(0, BALANCED)
 
@@ -63,10 +63,10 @@ def test_a_profile_that_the_gpu_does_not_offer_is_named(hardware: NvmlHardware) 
 
 def test_a_gpu_offers_its_profiles_in_mig_mode_or_not(hardware: NvmlHardware) -> None:
     offered = {
-        "1g.5gb": Offered(7, 1, 4864),
-        "2g.10gb": Offered(3, 2, 9856),
-        "3g.20gb": Offered(2, 3, 19968),
-        "1g.5gb+me": Offered(1, 1, 4864),
+        "1g.5gb": OfferedProfile(7, 1, 4864),
+        "2g.10gb": OfferedProfile(3, 2, 9856),
+        "3g.20gb": OfferedProfile(2, 3, 19968),
+        "1g.5gb+me": OfferedProfile(1, 1, 4864),
     }
     assert hardware.offers(0) == offered
     hardware.set_mode(0, True)

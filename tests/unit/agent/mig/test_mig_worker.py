@@ -12,7 +12,7 @@ from tests.unit.kube.servers import HastyClock
 from tests.unit.operator.embedded import Embedded, create_node, embedded, eventually, node, running
 
 from purser.agent.mig import HardwareError, Layout, NoHardware, run
-from purser.agent.mig.hardware import Offered
+from purser.agent.mig.hardware import OfferedProfile
 from purser.agent.mig.worker import Worker, answer
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
@@ -82,7 +82,7 @@ async def test_it_compares_applies_and_answers_each_request_once(tmp_path: Path,
 def test_what_the_board_contradicts_is_found_when_layouts_are_compared(layouts: Path) -> None:
     """Before anybody has to leave the node."""
     gpus = Gpus(OFF, device_id="0x294110DE")
-    gpus.offered = {"1g.23gb": Offered(7), "2g.47gb": Offered(3), "3g.93gb": Offered(2)}
+    gpus.offered = {"1g.23gb": OfferedProfile(7), "2g.47gb": OfferedProfile(3), "3g.93gb": OfferedProfile(2)}
     told = answer(MigRequest("all-1g.24gb", "1", check_only=True), layouts, lambda: gpus).error
     assert told.startswith("GPU 0 does not support 1g.24gb, only 1g.23gb, 2g.47gb, 3g.93gb: use one of all-1g.23gb,")
     assert answer(MigRequest("all-1g.23gb", "2", check_only=True), layouts, lambda: gpus).differs
@@ -91,7 +91,7 @@ def test_what_the_board_contradicts_is_found_when_layouts_are_compared(layouts: 
 
 def test_a_driver_that_does_not_say_what_it_offers_contradicts_nothing(layouts: Path) -> None:
     class Silent(Gpus):
-        def offers(self, index: int) -> dict[str, Offered]:
+        def offers(self, index: int) -> dict[str, OfferedProfile]:
             raise HardwareError("it does not say")
 
     assert answer(MigRequest("all-1g.5gb", "1", check_only=True), layouts, lambda: Silent(OFF)).differs

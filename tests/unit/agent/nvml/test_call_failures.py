@@ -10,7 +10,7 @@ from tests.unit.agent.test_kinds_of_hardware import Node
 
 import purser.agent
 from purser.agent.nvml import failures
-from purser.agent.nvml.failures import CALL_FAILURES, Meaning
+from purser.agent.nvml.failures import CALL_FAILURES, FailureMeaning
 from purser.core.sharing import MigStrategy
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
@@ -30,7 +30,7 @@ def test_every_call_of_the_agent_says_what_its_failure_means() -> None:
     assert calls == CALL_FAILURES.keys()
 
 
-def of(*meanings: Meaning) -> list[str]:
+def of(*meanings: FailureMeaning) -> list[str]:
     return sorted(
         call for call, failure in CALL_FAILURES.items() if failure.meaning in meanings and call.startswith("nvmlDevice")
     )
@@ -61,7 +61,7 @@ ALL = [*WHOLE, ("mig-1g.5gb", 3, 1)]
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, UNKNOWN, NO_NUMBER_OF_NVMLS])
 async def test_a_gpu_of_which_no_property_is_known_is_healthy_and_listed(tmp_path: Path, code: int) -> None:
-    properties, at_once = of(Meaning.PROPERTY), SIMULATED_FAILURES // 2
+    properties, at_once = of(FailureMeaning.PROPERTY), SIMULATED_FAILURES // 2
     for start in range(0, len(properties), at_once):
         calls = properties[start : start + at_once]
         node = await after(tmp_path / str(start), *calls, code=code)
@@ -71,7 +71,7 @@ async def test_a_gpu_of_which_no_property_is_known_is_healthy_and_listed(tmp_pat
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND])
-@pytest.mark.parametrize("call", of(Meaning.SIGN_OF_LIFE, Meaning.WHERE_SUPPORTED))
+@pytest.mark.parametrize("call", of(FailureMeaning.SIGN_OF_LIFE, FailureMeaning.WHERE_SUPPORTED))
 async def test_a_gpu_that_lacks_what_shows_life_is_healthy(tmp_path: Path, call: str, code: int) -> None:
     node = await after(tmp_path, call, code=code)
     assert all(each.healthy for each in node.inventory().devices)
@@ -80,8 +80,8 @@ async def test_a_gpu_that_lacks_what_shows_life_is_healthy(tmp_path: Path, call:
 @pytest.mark.parametrize(
     ("calls", "code"),
     [
-        (of(Meaning.REQUIRED, Meaning.WHERE_SUPPORTED, Meaning.SIGN_OF_LIFE), UNKNOWN),
-        (of(Meaning.REQUIRED, Meaning.WHERE_SUPPORTED), NO_PERMISSION),
+        (of(FailureMeaning.REQUIRED, FailureMeaning.WHERE_SUPPORTED, FailureMeaning.SIGN_OF_LIFE), UNKNOWN),
+        (of(FailureMeaning.REQUIRED, FailureMeaning.WHERE_SUPPORTED), NO_PERMISSION),
         (["nvmlDeviceGetBrand"], LOST),
     ],
     ids=["unknown", "without permission", "lost"],

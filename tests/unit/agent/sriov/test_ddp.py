@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.agent.sriov.sysfs_tree import HostTree
 
 from purser.agent.sriov import ddptool
-from purser.agent.sriov.ddp import ASK_AGAIN_AFTER_S, DdpPackages, read_node, running_versions
+from purser.agent.sriov.ddp import REQUERY_PERIOD_S, DdpPackages, read_node, running_versions
 from purser.agent.sriov.ddptool import DdpError, in_host, package_by_ddptool
 from purser.agent.sriov.netlink import GenericNetlink, attributes
 from purser.agent.sriov.sysfs import SriovTree
@@ -71,7 +71,7 @@ def test_vfs_are_in_the_pool_of_the_package_of_their_controller(tmp_path, clock)
     assert f"ddpProfiles does not match any of 5 devices: found {COMMS}, {DEFAULT}" in found[2].empty
     host.ddp_package(PF, DEFAULT)
     assert len(pools_of(host, config, packages)[0].members) == 3, "it is asked once a minute"
-    clock.now += ASK_AGAIN_AFTER_S
+    clock.now += REQUERY_PERIOD_S
     assert [len(pool.members) for pool in pools_of(host, config, packages)] == [0, 5, 0]
 
 
@@ -251,8 +251,8 @@ def test_where_the_kernel_tells_nothing_the_hosts_ddptool_is_asked_and_what_it_s
         packages = DdpPackages(host, clock)
         assert packages.of([PF]) == {PF: f"of {PF}"}
         (host / "broken").touch()
-        clock.now += ASK_AGAIN_AFTER_S
+        clock.now += REQUERY_PERIOD_S
         assert packages.of([PF, OTHER_PF]) == {PF: f"of {PF}", OTHER_PF: ""}
         (host / "broken").unlink()
-        clock.now += ASK_AGAIN_AFTER_S
+        clock.now += REQUERY_PERIOD_S
         assert packages.of([PF, OTHER_PF]) == {PF: f"of {PF}", OTHER_PF: f"of {OTHER_PF}"}

@@ -329,7 +329,7 @@ async def test_what_was_just_handed_out_is_held_until_kubelets_list_must_have_it
     await pools.allocate(NET, _vf(1))
     pools.configure([*OTHER, *POOLS])
     assert await pools.look() == {"intel.com/other": [_vf(0)], NET: [_vf(1)]}
-    pools.clock += watching.LISTED_WITHIN_S
+    pools.clock += watching.LISTING_TIMEOUT_S
     assert await pools.look() == {"intel.com/other": [_vf(0), _vf(1)]}
 
 

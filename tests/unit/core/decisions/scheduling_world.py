@@ -8,11 +8,11 @@ import msgspec
 from purser.core.decisions import DecisionDifference, Reader, Replayer, encode
 from purser.core.decisions.framing import MAGIC
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.notes import Asked, Held, Note
+from purser.core.decisions.notes import DecisionInputs, Held, Note
 from purser.core.decisions.recording import Recording
 from purser.core.decisions.records import Record
 from purser.core.decisions.transcript import Transcript
-from purser.core.fleet import NOTHING_KEPT, Fleet, FreeResources, Kept
+from purser.core.fleet import NOTHING_KEPT, Fleet, FreeResources, NominatedUsage
 from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, NodeInventory, PodRequest
@@ -68,7 +68,7 @@ class LoggedScheduler:
         own = self.fleet.ledger.grant(request.uid)
         found = self.evaluator.evaluate(request, names, left, own)
         found = yielding(found, self.fleet, request, self.evaluator.policy, left, held)
-        asked = Asked(request, left, held, "1970-01-01T00:16:39Z")
+        asked = DecisionInputs(request, left, held, "1970-01-01T00:16:39Z")
         self.notes[-1] += self.recording.judged(self.at, asked, found, "filter")
         self.decisions += 1
         node = best(found)
@@ -89,7 +89,7 @@ class LoggedScheduler:
 
     def _place(self, node: str, request: PodRequest, left: QuotaLimits, held: Held) -> Placement | Refusal:
         placed = self.evaluator.place(node, request, left, held.get(node, NOTHING_KEPT))
-        self.notes[-1] += self.recording.placed(self.at, Asked(request, left, held), node, placed)
+        self.notes[-1] += self.recording.placed(self.at, DecisionInputs(request, left, held), node, placed)
         self.decisions += 1
         return placed
 
@@ -134,7 +134,10 @@ def logged_records() -> list[Record]:
         request = PodRequest(f"u{number}", "ns", f"p{number}", (asked,), cpu_milli=1000)
         scheduler.arrived(request)
         scheduler.schedule(
-            request, ["a", "b"], QuotaLimits(100_000), {"a": Kept({"a-1": Usage(1, 1000, 0, 1)}, {("x/vf", "s"): 1})}
+            request,
+            ["a", "b"],
+            QuotaLimits(100_000),
+            {"a": NominatedUsage({"a-1": Usage(1, 1000, 0, 1)}, {("x/vf", "s"): 1})},
         )
     fleet.set_disputes("a", {"a-0": "a pod"})
     fleet.ledger.release("u0")

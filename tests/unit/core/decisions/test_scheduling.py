@@ -30,7 +30,7 @@ from purser.core.decisions.records import (
     SchedulingRecord,
     SchedulingStart,
 )
-from purser.core.fleet import FreeResources, Kept
+from purser.core.fleet import FreeResources, NominatedUsage
 from purser.core.ledger import Usage
 from purser.core.model import (
     ContainerKind,
@@ -75,7 +75,7 @@ def step(scheduler: LoggedScheduler, data: st.DataObject, number: int) -> None:
             scheduler.arrived(named(data.draw(requests()), 1000 * number + again))
     else:
         request = named(data.draw(requests()), data.draw(st.integers(0, 40)))
-        held = {name: Kept({f"{name}-0": Usage(1, 500, 0, 1)})} if data.draw(st.integers(0, 4)) == 0 else {}
+        held = {name: NominatedUsage({f"{name}-0": Usage(1, 500, 0, 1)})} if data.draw(st.integers(0, 4)) == 0 else {}
         names = data.draw(st.permutations(NAMES)) if data.draw(st.booleans()) else [*NAMES, "unheard-of"]
         scheduler.schedule(request, names, data.draw(LEFT), held)
 

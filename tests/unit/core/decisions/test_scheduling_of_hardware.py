@@ -15,7 +15,7 @@ from tests.unit.scheduler.cache.test_topologies import zone
 from purser.core.decisions.masks import with_wide_masks, without_wide_masks
 from purser.core.decisions.naming import LoggedNames
 from purser.core.decisions.records import KubeletTaken, NodesJudged, PodPlaced
-from purser.core.fleet import Fleet, Kept
+from purser.core.fleet import Fleet, NominatedUsage
 from purser.core.kubelet import memorymanager
 from purser.core.kubelet.config import KubeletConfig, MemoryPolicy, TopologyPolicy
 from purser.core.kubelet.hints import Hint
@@ -71,7 +71,7 @@ def test_pairs_on_nodes_with_pools(seed):
             held = NOTHING_HELD
             if chance.random() < 0.3:
                 place = fleet.node("a").inventory.pools[0].places[0].id
-                held = {"a": Kept({"a-0": Usage(1, 40000, 100, 1, 1)}, {(nics.VF, place): 1})}
+                held = {"a": NominatedUsage({"a-0": Usage(1, 40000, 100, 1, 1)}, {(nics.VF, place): 1})}
             scheduler.schedule(request, NAMES, held=held)
     assert any(each.pools for each in written(scheduler, PodPlaced))
     assert replayed(scheduler.written()) == (scheduler.decisions, [])
@@ -84,7 +84,7 @@ def test_what_is_kept_of_pools_is_a_part_of_the_decision():
     scheduler.new_file()
     place = scheduler.fleet.node("a").inventory.pools[0].places[0].id
     asks = nics.pod("p", 1, 1, gpu_nic=GpuNic.REQUIRED)
-    assert scheduler.schedule(asks, ["a"], held={"a": Kept(pools={(nics.VF, place): 1})}) is None
+    assert scheduler.schedule(asks, ["a"], held={"a": NominatedUsage(pools={(nics.VF, place): 1})}) is None
     [judged] = written(scheduler, NodesJudged)
     assert judged.refusals == ((str(Reason.NOMINATED), 1),)
     assert replayed(scheduler.written()) == (1, [])
@@ -155,7 +155,7 @@ def test_nodes_of_which_only_another_exporter_knows_numa_nodes(seed):
             told = {"metadata": {"name": name}, "topologyPolicies": [chance.choice(POLICIES)], "zones": zones}
             kubelets.put_topology(msgspec.convert(told, NodeResourceTopology, strict=False))
         elif what == 3 and on:
-            fleet.pod_started(chance.choice(sorted(on)))
+            fleet.pod_admitted(chance.choice(sorted(on)))
         elif what == 4 and (uids := fleet.ledger.uids()):
             uid = chance.choice(uids)
             fleet.ledger.release(uid)

@@ -11,20 +11,20 @@ from tests.unit.scheduler.extender_world import a_grant
 from purser.core.device.resources import mig_resource
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
-from purser.core.fleet.totals import OTHERS, GpuUse, HeldBy, Totals, cut_gpu_use, fewer_namespaces, gpu_use
+from purser.core.fleet.totals import OTHERS, GpuUse, HeldBy, Totals, fewer_namespaces, gpu_use, partitioned_gpu_use
 from purser.core.ledger import UNUSED, LedgerError
 from purser.core.mig import MIG_KINDS
 from purser.core.mig.on_demand import instance_share
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
-    CutGpu,
     Device,
     DeviceMode,
     DeviceShare,
     Grant,
     MigPlacement,
     NodeInventory,
+    PartitionedGpu,
 )
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import LearnedMix
@@ -90,7 +90,7 @@ def fleet_of(nodes: list[list[Layout]]) -> Fleet:
             uuid, healthy = f"n{number}-{place}", place % 3 != 2
             devices += devices_of(uuid, place, layout, healthy)
             if layout.profiles is not None:
-                cut.append(CutGpu(uuid, layout.model, GPU_MIB[layout.model], healthy))
+                cut.append(PartitionedGpu(uuid, layout.model, GPU_MIB[layout.model], healthy))
         cordoned = tuple(device.uuid for device in devices[4::5])
         fleet.set_inventory(NodeInventory(f"n{number}", tuple(devices), tuple(cut), cordoned=cordoned))
     return fleet
@@ -177,7 +177,7 @@ def test_of_a_whole_gpu_a_mig_device_and_two_shares() -> None:
         *devices_of("g0", 0, cut, True),
         *(each for n in range(1, 8) for each in devices_of(f"g{n}", n, Layout(), True)),
     ]
-    fleet.set_inventory(NodeInventory("n", tuple(devices), (CutGpu("g0", "A100", 40960),)))
+    fleet.set_inventory(NodeInventory("n", tuple(devices), (PartitionedGpu("g0", "A100", 40960),)))
     for uuid, memory, percent in (("g1", 40960, 100), ("g0/1/1g.5gb", 4864, 100), ("g2", 8192, 0), ("g2", 8192, 0)):
         share = DeviceShare(uuid, memory, percent)
         part = ContainerGrant("c", ContainerKind.APP, (share,))
@@ -203,7 +203,7 @@ def test_of_a_whole_gpu_a_mig_device_and_two_shares() -> None:
     ],
 )
 def test_a_cut_gpu_is_in_the_state_of_its_mig_devices(uses: tuple[GpuUse, ...], use: GpuUse) -> None:
-    assert cut_gpu_use(uses) is use
+    assert partitioned_gpu_use(uses) is use
 
 
 def test_a_gpu_is_idle_while_nothing_of_it_is_held() -> None:

@@ -14,7 +14,7 @@ from purser.core.grant.reconcile import (
     SchedulerBook,
     differences,
     disputes_to_publish,
-    reckon,
+    expected_records,
 )
 from purser.core.ledger import Ledger, LedgerError, pod_usage
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
@@ -77,7 +77,7 @@ def settled(books):
     agent = {uid: grant for uid, grant in books.agent.items() if uid in uids} | adopted
     books = msgspec.structs.replace(books, kubelet=kubelet, agent=agent)
     told = read_disputes(text_of(disputes_to_publish(books)), NODE)
-    return msgspec.structs.replace(books, disputes=told, scheduler=reckon(NODE, DEVICES, books.pods, told))
+    return msgspec.structs.replace(books, disputes=told, scheduler=expected_records(NODE, DEVICES, books.pods, told))
 
 
 @pytest.mark.parametrize("seed", some(range(300), 10))
@@ -140,7 +140,7 @@ def test_every_pod_of_a_kubelet_can_be_reported_as_empty():
     held = tuple(HeldPod("n" * 63, f"{n:0253}", f"{n:036}", HeldReason.GRANT_UNTRUSTED) for n in range(110))
     told = read_disputes(text_of(NodeDisputes(NODE, held)), NODE)
     pods = tuple(PodBook(each.namespace, each.pod, each.uid, started=True, problem="forged") for each in held)
-    assert reckon(NODE, DEVICES, pods, told) == SchedulerBook({}, {})
+    assert expected_records(NODE, DEVICES, pods, told) == SchedulerBook({}, {})
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_every_pod_of_a_kubelet_can_be_reported_as_empty():
 )
 def test_a_pod_without_a_grant_closes_the_devices_that_it_asks_for(pod, closed):
     devices = {**DEVICES, "d": Device("d", 3, "Z100L", 1000, slots=4, resource="hygon.com/dcunum")}
-    assert "".join(sorted(reckon(NODE, devices, [pod], None).closed)) == closed
+    assert "".join(sorted(expected_records(NODE, devices, [pod], None).closed)) == closed
 
 
 def test_a_pod_in_a_forged_phase_closes_its_gpus_and_is_reported():
     word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
     told = disputes_to_publish(NodeRecords("n1", {}), ended=[word])
     assert told.held == (word,)
-    assert reckon("n1", DEVICES, [], told).closed.keys() == {"a"}
+    assert expected_records("n1", DEVICES, [], told).closed.keys() == {"a"}
     seen = {
         listed: [
             each.kind for each in differences(NodeRecords("n1", {}, disputes=told, kubelet=listed and dict(listed)))

@@ -11,7 +11,7 @@ from tests.unit.core.interconnect.machines import random_topology, scored, tree
 
 from purser.core.interconnect import Ask, GpuSet, Scores, Topology, best_effort, matrix
 from purser.core.interconnect.memo import memo_of
-from purser.core.interconnect.partitions import Values, best_set
+from purser.core.interconnect.partitions import PartitionScores, best_set
 from purser.core.interconnect.table import table_of
 
 TRIES = 1500 if IS_LONG else 300
@@ -41,7 +41,7 @@ def test_the_set_is_the_one_that_the_rule_defines(seed: int) -> None:
 
 
 @pytest.mark.parametrize("values_of", [memo_of, table_of], ids=["memo", "table"])
-def test_both_ways_to_value_subsets_follow_the_rule(values_of: Callable[[Scores, int], Values]) -> None:
+def test_both_ways_to_value_subsets_follow_the_rule(values_of: Callable[[Scores, int], PartitionScores]) -> None:
     random = Random(5)
     for _ in range(TRIES):
         node, asked = asks(random, most=8)

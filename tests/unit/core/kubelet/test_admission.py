@@ -16,7 +16,7 @@ from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import (
     AdmissionOutcome,
     Allocate,
-    CallFailed,
+    FailedAnswer,
     PreferredAllocation,
     Rejection,
     ResourceManager,
@@ -223,7 +223,7 @@ def test_the_plugin_is_asked_about_aligned_devices_and_sees_the_state_so_far() -
     assert state == fresh(on), "what was handed in stays as it was"
 
 
-@pytest.mark.parametrize("answers", [[CallFailed("no")], [("gpu-0-0",), CallFailed("no")]])
+@pytest.mark.parametrize("answers", [[FailedAnswer("no")], [("gpu-0-0",), FailedAnswer("no")]])
 def test_a_call_that_fails_fails_the_pod(answers: list[object]) -> None:
     on = node()
     admission = admit(on, fresh(on), pod("a", container(gpus=1)), [])

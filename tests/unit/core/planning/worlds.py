@@ -151,14 +151,14 @@ def exhaustive(occupancy: Occupancy, wish: RoomRequest) -> int | None:
     def go(rooms: tuple[Room, ...], steps: tuple[PlanStep, ...], cost: int) -> None:
         if best and cost >= best[0]:
             return
-        rehearsal.go_to(rooms, steps)
+        rehearsal.restore_state(rooms, steps)
         if not rehearsal.holders(rooms):
             best[:] = [cost]
             return
         for uid, pod in occupancy.pods.items():
             if pod.stays or uid in {step.uid for step in steps}:
                 continue
-            rehearsal.go_to(rooms, steps)
+            rehearsal.restore_state(rooms, steps)
             step = rehearsal.evict(uid)
             if step is not None:
                 go(rooms, (*steps, step), cost + step.price)

@@ -210,7 +210,7 @@ def test_mig_devices_are_reported_as_they_come_and_go(node: SimulatedDriver, dri
     set_mig(node.folder, 2, enabled=True)
     large, part = create_mig(node.folder, 2, "3g.20gb"), create_mig(node.folder, 2, "2g.10gb", slices=1)
     found = driver.scan()[2]
-    assert found.is_cut
+    assert found.is_partitioned
     assert [(each.uuid, each.profile, each.memory_mib) for each in found.migs] == [
         (large, "3g.20gb", 19968),
         (part, "1c.2g.10gb", 9856),

@@ -172,7 +172,7 @@ def test_mig_is_reported_by_instance_with_the_processes_on_its_devices(node: Sim
     assert not of_whole & driver.telemetry(node.uuids[0]).fields.keys()
     assert of_whole <= driver.telemetry(node.uuids[1]).fields.keys()
     large, small = (create_mig(node.folder, 0, profile) for profile in ("3g.20gb", "1g.5gb"))
-    assert driver.scan()[0].is_cut
+    assert driver.scan()[0].is_partitioned
     node.add_process(large, 11, ProcessLoad(memory_mib=2000, sm_percent=60))
     node.add_process(small, 12, ProcessLoad(memory_mib=300))
     told = driver.telemetry(node.uuids[0])

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from purser.agent.mig.hardware import Layout, MigGpu, Offered
+from purser.agent.mig.hardware import Layout, MigGpu, OfferedProfile
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
 from purser.core.device.pci import MIG_FAMILIES
 from purser.core.mig.families import FAMILIES, MigFamily
@@ -28,7 +28,7 @@ def test_layouts_fit_every_gpu_of_their_family(family: MigFamily) -> None:
     for device in family.devices:
         assert wanted(LAYOUTS, "all-disabled", [gpu(device)]) == {0: Layout(False)}
         assert wanted(LAYOUTS, "all-enabled", [gpu(device)]) == {0: Layout(True)}
-        offers = {0: {profile: Offered(count) for profile, count in family.profiles.items()}}
+        offers = {0: {profile: OfferedProfile(count) for profile, count in family.profiles.items()}}
         balanced = wanted(LAYOUTS, "all-balanced", [gpu(device)], offers)[0].devices
         assert balanced == tuple(sorted(name for name, count in family.balanced.items() for _ in range(count)))
         assert sum(family.balanced.values()) == len(wanted(LAYOUTS, "all-balanced", [gpu(device)])[0].devices)
@@ -66,7 +66,7 @@ def test_names_are_those_of_mig_parted() -> None:
     ],
 )
 def test_the_profiles_of_a_gb200_decide(offered: dict[str, int], name: str, devices: tuple[str, ...]) -> None:
-    offers = {0: {profile: Offered(count) for profile, count in offered.items()}}
+    offers = {0: {profile: OfferedProfile(count) for profile, count in offered.items()}}
     assert wanted(LAYOUTS, name, [gpu("2941")], offers) == {0: Layout(True, devices)}
     with pytest.raises(
         LayoutError, match=r"GPU 0 does not support 7g.189gb, only 1g.*: use one of all-1g.2"

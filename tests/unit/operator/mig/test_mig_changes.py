@@ -12,7 +12,7 @@ from purser.core.names import (
     MIG_WANTED_ANNOTATION,
 )
 from purser.operator.mig import advance, failure_of, needs_workloads, pause_of
-from purser.operator.mig.states import change_of
+from purser.operator.mig.states import current_change
 from purser.operator.model import Budget
 from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
@@ -22,7 +22,7 @@ from purser.operator.policy.sections import MigManagerSpec, PluginConfig
 def steps(node: Node, rounds: int = 30) -> list[str]:
     seen: list[str] = []
     for _ in range(rounds):
-        change = change_of(node.node)
+        change = current_change(node.node)
         now = change.step if change is not None else node.state or "-"
         if not seen or seen[-1] != now:
             seen.append(now)
@@ -41,7 +41,7 @@ def assert_given_back(node: Node) -> None:
 
 def until(node: Node, step: str) -> None:
     for _ in range(30):
-        change = change_of(node.node)
+        change = current_change(node.node)
         if change is not None and change.step == step:
             return
         node.round()
@@ -318,7 +318,7 @@ def test_a_layout_that_is_being_applied_is_finished_first() -> None:
     node.worker = "away"
     node.want("all-balanced")
     node.round()
-    change = change_of(node.node)
+    change = current_change(node.node)
     assert change is not None
     assert (change.step, change.profile) == ("applying", "all-1g.10gb")
     node.worker = "well"

@@ -8,7 +8,7 @@ from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigResult
 from purser.operator.mig import failure_of, pause_of
-from purser.operator.mig.states import change_of
+from purser.operator.mig.states import current_change
 from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.sections import MigManagerSpec
@@ -81,7 +81,7 @@ def test_an_answer_that_comes_while_it_is_stopped_counts(error: str, state: str)
     node = hanging()
     node.hangs = True
     until(node, "stopping")
-    change = change_of(node.node)
+    change = current_change(node.node)
     assert change is not None
     answer = MigResult(change.profile, change.apply_attempt, error)
     node.change(annotations=node.node.annotations | {MIG_RESULT_ANNOTATION: encode(answer)})
@@ -100,7 +100,7 @@ def test_a_record_that_is_lost_while_a_layout_is_applied_is_rewritten(garbage: s
     annotations = {key: value for key, value in node.node.annotations.items() if key != MIG_STEP_ANNOTATION}
     node.change(annotations=annotations | ({} if garbage is None else {MIG_STEP_ANNOTATION: garbage}))
     node.round()
-    change = change_of(node.node)
+    change = current_change(node.node)
     assert change is not None
     assert (change.step, change.profile) == ("applying", "all-1g.10gb")
     assert pause_of(node.node) is not None

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.device.resources import GPU_RESOURCE
-from purser.core.dialects.hami import node_annotations, recorded_grant
+from purser.core.dialects.hami import hami_node_annotations, recorded_grant
 from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
 from purser.kube.resources import EVENTS, NODES, PODS
@@ -224,7 +224,7 @@ async def test_who_serves_a_node_follows_from_what_plugin_and_agent_write(world)
     await world.add_node("agents", cards=1)
     text = registration(world.cache.fleet.node("agents").inventory)
     await world.client.patch_merge(NODES, "agents", {"metadata": {"annotations": {REGISTER_ANNOTATION: text}}})
-    await eventually(lambda: world.cache.is_known_to_hami("agents"))
+    await eventually(lambda: world.cache.is_hami_node("agents"))
     assert not world.cache.is_served_by_hami("agents")
     plain = await world.add_pod("plain", None, **{GPU_RESOURCE: "1"})
     assert await world.bind(plain, "agents") == ""
@@ -265,9 +265,9 @@ def test_the_record_of_older_schedulers_leaves_init_containers_out():
         pod = PodManifest("u", "ns", "p", record, containers)
         (part,) = recorded_grant(pod).containers
         assert (part.container, part.uuids) == ("a", ("GPU-a",))
-        assert node_annotations(pod, recorded_grant(pod), 0, is_plugins=False)["hami.io/vgpu-devices-allocated"] == (
-            ";GPU-a,NVIDIA,5,6:;;"
-        )
+        assert hami_node_annotations(pod, recorded_grant(pod), 0, is_plugins=False)[
+            "hami.io/vgpu-devices-allocated"
+        ] == (";GPU-a,NVIDIA,5,6:;;")
 
 
 async def test_a_gpu_that_makes_no_sense_costs_itself_alone_and_is_told():

@@ -21,7 +21,7 @@ async def world(world):
     await world.add_node("n", cards=2)
     text = registration(world.cache.fleet.node("n").inventory)
     await world.client.patch_merge(NODES, "n", {"metadata": {"annotations": {REGISTER_ANNOTATION: text}}})
-    await eventually(lambda: world.cache.is_known_to_hami("n"))
+    await eventually(lambda: world.cache.is_hami_node("n"))
     seeing = HamiPods(world.client, world.cache, world.keys, world.pods, world.nodes, world.events, lambda: True)
     task = asyncio.create_task(seeing.run())
     yield world

@@ -175,7 +175,7 @@ async def test_all_that_locks_a_node_has_one_deadline(monkeypatch):
     async with server() as api, dcu_replica(api) as world:
         await add_dcus(world)
         pod = await share(world, "p")
-        monkeypatch.setattr(world.extender._binder._locks, "_tried", lambda *args: asyncio.Event().wait())
+        monkeypatch.setattr(world.extender._binder._locks, "_try_lock", lambda *args: asyncio.Event().wait())
         assert "did not answer within 0.01 s" in await world.bind(pod, "d1")
         assert world.state_of(pod) is None
 

@@ -9,7 +9,7 @@ from tests.unit.scheduler.extender_world import BINPACK, eventually, replica, se
 
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import AWAITS_GRANT_ANNOTATION, INVENTORY_ANNOTATION
-from purser.core.placement.asked import read_asked
+from purser.core.placement.asked import read_asked_shape
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.scheduler.binding import ServedPods
@@ -100,7 +100,7 @@ async def test_a_pod_gets_what_volcano_chose_and_its_record_says_so():
         assert any("Granted GPU 2 on node n" in each for each in await world.event_messages())
         granted = [each for each in (await world.client.list(EVENTS)).items if each.reason == "Granted"]
         [asked] = [each.metadata.annotations for each in granted if each.involved_object.name == "whole"]
-        assert read_asked(asked["purser.dev/asked"]).gpu_count == 2
+        assert read_asked_shape(asked["purser.dev/asked"]).gpu_count == 2
 
 
 async def test_all_containers_of_a_pod_share_the_gpu_that_volcano_chose():

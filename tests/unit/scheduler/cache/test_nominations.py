@@ -7,7 +7,7 @@ import pytest
 from tests import tiers
 from tests.unit.core.placement.test_nics import VF, bind, fleet_of, inventory, pairs, pod
 
-from purser.core.fleet import Kept
+from purser.core.fleet import NominatedUsage
 from purser.core.grant.quota import UNLIMITED
 from purser.core.model import GpuNic
 from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, best, place, to_grant
@@ -76,11 +76,11 @@ def test_pairs_that_are_kept_draw_no_other_pod_to_the_node():
 
 
 def test_what_is_kept_adds_up():
-    one = Kept(pools={("a", "x"): 1})
-    assert (one + Kept(pools={("a", "x"): 2, ("b", "x"): 1})).pools == {("a", "x"): 3, ("b", "x"): 1}
-    assert one and not Kept()
+    one = NominatedUsage(pools={("a", "x"): 1})
+    assert (one + NominatedUsage(pools={("a", "x"): 2, ("b", "x"): 1})).pools == {("a", "x"): 3, ("b", "x"): 1}
+    assert one and not NominatedUsage()
     node = fleet_of(inventory()).node("n")
-    assert node.plus(Kept()) is node
+    assert node.plus(NominatedUsage()) is node
     assert node.plus(one).plus(one).pools_taken == {("a", "x"): 2}
 
 

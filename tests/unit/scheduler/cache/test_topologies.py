@@ -138,7 +138,7 @@ def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_gpus(fleet, kube
         fleet.put_pod(NODE, pod(uid, 1).kubelet_pod)
     assert "3 pods are awaiting its admission" in place(fleet.node(NODE), pod("d", 1)).message
     for uid in "abc":
-        fleet.pod_started(uid)
+        fleet.pod_admitted(uid)
     assert (
         "3 pods are awaiting its admission" in place(fleet.node(NODE), pod("d", 1)).message
     )  # the exporter has yet to look

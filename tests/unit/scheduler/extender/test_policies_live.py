@@ -9,7 +9,7 @@ from tests.unit.scheduler.extender_world import World, eventually, replica, serv
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import ASKED_ANNOTATION
 from purser.core.placement import Authority, PolicySettings
-from purser.core.placement.asked import read_asked
+from purser.core.placement.asked import read_asked_shape
 from purser.core.placement.shape import PodShape
 from purser.kube.resources import EVENTS, NODES
 from purser.scheduler.cache import readings
@@ -47,7 +47,7 @@ async def test_the_default_packs_shares_and_says_why_in_an_event():
         assert len(said) == 2
         assert all(" on node b: " in message for message in said)
         granted = [event for event in (await world.client.list(EVENTS, "default")).items if event.reason == "Granted"]
-        asked = [read_asked(event.metadata.annotations[ASKED_ANNOTATION]) for event in granted]
+        asked = [read_asked_shape(event.metadata.annotations[ASKED_ANNOTATION]) for event in granted]
         assert asked == [PodShape(gpu_count=1, gpu_memory_mib=2000)] * 2
         assert all(message.endswith("; enforcement: none (advisory)") for message in said)
 

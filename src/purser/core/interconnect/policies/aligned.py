@@ -16,7 +16,7 @@ def aligned(topology: Topology, ask: Ask) -> GpuSet:
     """The set that fits best and harms later requests least."""
     if not ask.possible:
         return NO_SET
-    opened = _open(ask)
+    opened = _open_partitions(ask)
     if len(opened) >= ask.size:
         return best_effort(topology, Ask(opened, ask.size, ask.required))
     if ask.size == 1:
@@ -24,7 +24,7 @@ def aligned(topology: Topology, ask: Ask) -> GpuSet:
     return best_effort(topology, Ask(ask.available, ask.size, opened))
 
 
-def _open(ask: Ask) -> tuple[int, ...]:
+def _open_partitions(ask: Ask) -> tuple[int, ...]:
     """What is open already, or is going to be because it is required."""
     return tuple(place for place in ask.available if place in ask.opened or place in ask.required)
 

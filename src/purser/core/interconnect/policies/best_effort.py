@@ -24,7 +24,7 @@ NVL72 rack seen as one node) dividing everything up is given up for one good set
 from purser.core.interconnect import memo
 from purser.core.interconnect.ask import NO_SET, Ask, GpuSet
 from purser.core.interconnect.greedy import greedy
-from purser.core.interconnect.partitions import Values, best_set
+from purser.core.interconnect.partitions import PartitionScores, best_set
 from purser.core.interconnect.topology import Scores, Topology
 
 MAX_EXACT_GPUS = 16
@@ -62,7 +62,7 @@ def _exact_among(scores: Scores, ask: Ask) -> tuple[int, ...]:
     return tuple(some[rank] for rank in _exact(within, renamed.available, renamed))
 
 
-def _values(scores: Scores, size: int) -> Values:
+def _values(scores: Scores, size: int) -> PartitionScores:
     if len(scores) <= memo.MAX_MEMO_DEVICES:
         return memo.memo_of(scores, size)
     # Only here, for large nodes: importing numpy takes 16 MiB and 0.1 s.

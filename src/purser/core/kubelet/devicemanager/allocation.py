@@ -6,7 +6,7 @@ from heapq import nsmallest
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PlainAnswer, PreferredAllocation
+from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, FailedAnswer, PlainAnswer, PreferredAllocation
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
 from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
 from purser.core.kubelet.devicemanager.plugins import is_device_resource, with_plugins_of
@@ -18,7 +18,7 @@ from purser.core.kubelet.state import ContainerKey, DeviceManagerState, KubeletN
 from purser.core.kubelet.versions import Behaviour, behaviour
 
 
-class Want(msgspec.Struct, frozen=True):
+class DeviceDemand(msgspec.Struct, frozen=True):
     """What one container asks of one resource."""
 
     container: ContainerKey
@@ -56,15 +56,15 @@ def allocate(
     """Give one container its devices of all resources (Allocate); ends with kubelet's error text, or None.
 
     One Allocate call for each resource. Nothing is rolled back: devices of earlier resources stay with the container.
-    Callers first free the devices of pods that are gone (`free_all_but`). For ``is_running`` see `Want`. Resources go
-    by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
+    Callers first free the devices of pods that are gone (`free_all_but`). For ``is_running`` see `DeviceDemand`.
+    Resources go by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
     """
     rules = behaviour(node.config.parsed_version)
     for resource, required in sorted(container.limits.items()):
         if not is_device_resource(state.devices, resource):
             continue
         mine = reusable.get(resource, frozenset())
-        want = Want((pod.uid, container.name), resource, required, hint.mask, mine, is_running)
+        want = DeviceDemand((pod.uid, container.name), resource, required, hint.mask, mine, is_running)
         choice = yield from devices_to_allocate(rules, state, want)
         state, error = choice.state, choice.error
         if choice.device_ids and error is None:
@@ -74,7 +74,7 @@ def allocate(
     return state, None, _reusable_after(rules, state.devices, (pod.uid, container.name), container, reusable)
 
 
-def devices_to_allocate(rules: Behaviour, state: KubeletState, want: Want) -> Generator[Ask, Answer, Choice]:
+def devices_to_allocate(rules: Behaviour, state: KubeletState, want: DeviceDemand) -> Generator[Ask, Answer, Choice]:
     """Choose devices (devicesToAllocate).
 
     First those of init containers, whatever their health and place, then free ones on the wished NUMA nodes, then free
@@ -92,7 +92,7 @@ def devices_to_allocate(rules: Behaviour, state: KubeletState, want: Want) -> Ge
 
 
 def _choose_free(
-    rules: Behaviour, state: KubeletState, want: Want, taken: frozenset[str]
+    rules: Behaviour, state: KubeletState, want: DeviceDemand, taken: frozenset[str]
 ) -> Generator[Ask, Answer, Choice]:
     """Fill up a choice from the free devices."""
     known = state.devices.resources[want.resource]
@@ -117,7 +117,7 @@ def _choose_free(
     return Choice(_take(state, want.resource, taken), taken)
 
 
-def _refusal(rules: Behaviour, state: DeviceManagerState, want: Want) -> str | None:
+def _refusal(rules: Behaviour, state: DeviceManagerState, want: DeviceDemand) -> str | None:
     held = held_by(state, want.container).get(want.resource)
     if held is not None and len(held.device_ids) != want.required:
         return (
@@ -145,7 +145,7 @@ def _health_problem(known: PluginResource, resource: str, held: frozenset[str]) 
     return None
 
 
-def _needs_devices(rules: Behaviour, state: DeviceManagerState, want: Want) -> bool:
+def _needs_devices(rules: Behaviour, state: DeviceManagerState, want: DeviceDemand) -> bool:
     """Not where it has what it asks for, or runs already: then it has, whether kubelet remembers it or not."""
     has_all = want.required == 0 or want.resource in held_by(state, want.container)
     return not has_all and not (want.is_running and rules.checks_health_of_held_devices)
@@ -156,14 +156,14 @@ def _unavailable(resource: str, needed: int, available: int) -> str:
 
 
 def _preferred(
-    state: KubeletState, known: PluginResource, want: Want, available: frozenset[str], taken: frozenset[str]
+    state: KubeletState, known: PluginResource, want: DeviceDemand, available: frozenset[str], taken: frozenset[str]
 ) -> Generator[Ask, Answer, tuple[KubeletState, frozenset[str] | str]]:
     """The ids that the plugin prefers, none where it has no preference; a text when the call failed."""
     if not known.options.preferred_allocation:
         return state, frozenset()
     ask = PreferredAllocation(want.container, want.resource, available, taken, want.required, state)
     state, answer = yield from _asked(ask)
-    if isinstance(answer, CallFailed):
+    if isinstance(answer, FailedAnswer):
         return state, f"device plugin GetPreferredAllocation rpc failed with err: {answer.message}"
     if isinstance(answer, bytes):
         raise TypeError(
@@ -173,14 +173,14 @@ def _preferred(
 
 
 def _call_allocate(
-    rules: Behaviour, state: KubeletState, want: Want, ids: frozenset[str]
+    rules: Behaviour, state: KubeletState, want: DeviceDemand, ids: frozenset[str]
 ) -> Generator[Ask, Answer, tuple[KubeletState, str | None]]:
     """One Allocate call. After a failure kubelet recounts the allocated devices, after an empty answer it does not."""
     if state.devices.resources[want.resource].stopped_at is not None:
         # kubelet prints its endpoint's fields, pointers among them, where the resource stands here.
         return _recounted(state), f"endpoint {want.resource} has been stopped"
     state, answer = yield from _asked(Allocate(want.container, want.resource, ids, state))
-    if isinstance(answer, CallFailed):
+    if isinstance(answer, FailedAnswer):
         return state if answer.is_empty_response else _recounted(state), answer.message
     if isinstance(answer, tuple):
         raise TypeError(

@@ -38,7 +38,7 @@ _look_each = _compiled(
     rule.bound(
         rule.look_each,
         obstacles=_compiled(rule.obstacles),
-        cut_obstacles=_compiled(rule.cut_obstacles),
+        partition_obstacles=_compiled(rule.partition_obstacles),
         left_milli=_compiled(rule.left_milli),
         memory_asked=_compiled(rule.memory_asked),
     )

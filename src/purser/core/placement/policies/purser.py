@@ -39,8 +39,8 @@ from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import PodShape, View
 from purser.recent import Recent
 
-_WITHOUT_MIX = Pair(BestFitNodes(), BEST_FIT_GPUS)
-_SEVERAL = TopologyGpus()
+_POLICY_WITHOUT_MIX = Pair(BestFitNodes(), BEST_FIT_GPUS)
+_MULTI_GPU_POLICY = TopologyGpus()
 _MAX_SHAPES = 4096
 """Of which is known what they pay."""
 _CHANGE = 64
@@ -57,9 +57,9 @@ weight of 10 would cost gpuspec33 2 points, and one of 30 nearly 5."""
 _KEPT_TIER = 1e6
 KEPT_BELOW = -_KEPT_TIER / 2
 """Nodes with lower scores are kept for other pods."""
-_NOWHERE = 1e15
+_UNFIT_PENALTY = 1e15
 """Below all scores of rows that fit; those of others are infinitely low, with which one cannot reckon."""
-_PER_CPU = 5
+_WEIGHT_PER_CPU = 5
 """A kept node is worth the more, the more CPU it is kept for; see `adjust`."""
 
 
@@ -123,7 +123,7 @@ class Purser:
         planner.is_used = True
         self._made: Plan | None = None
         """That of which the following are."""
-        self._lost = (_Lost(), _Lost())
+        self._lost = (_LossCache(), _LossCache())
         """For pods without GPUs, and with some."""
         self._penalties: Recent[PodShape, Floats] = Recent(_MAX_SHAPES)
 
@@ -135,7 +135,7 @@ class Purser:
     def rate(self, view: View) -> tuple[Floats, Gpus]:
         """See `ArrayPolicy.rate`."""
         if not self._planner.source.mix.typical:
-            return _WITHOUT_MIX.rate(view)
+            return _POLICY_WITHOUT_MIX.rate(view)
         made = self._current(view.fleet)
         prices, penalty = self._paid(made, view.shape)
         lost = self._lost[view.shape.gpu_count > 0].of_rows(view.fleet, made.mix, prices)
@@ -161,7 +161,7 @@ class Purser:
         """See `ArrayNodePolicy.score`: in the order of `rate`, squeezed; where a pattern of shares would be broken, or
         a node that is kept whole, it is near 0.
         """
-        scores = np.maximum(self.rate(view)[0], -_NOWHERE)
+        scores = np.maximum(self.rate(view)[0], -_UNFIT_PENALTY)
         found: Floats = 50 + 50 * scores / (np.abs(scores) + 100)
         return found
 
@@ -173,7 +173,7 @@ class Purser:
         """See `ArrayPolicy.choose`. Several GPUs are well connected; without known links those with the least left."""
         if view.shape.gpu_count == 1:
             return (int(self.rate(view)[1][0]),)
-        return _SEVERAL.choose(view)
+        return _MULTI_GPU_POLICY.choose(view)
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
         """See `ArrayPolicy.why`."""
@@ -187,7 +187,7 @@ class Purser:
         """The plan; what was derived of another one is forgotten."""
         made = self._planner.plan_for(fleet)
         if made is not self._made:
-            self._made, self._lost = made, (_Lost(), _Lost())
+            self._made, self._lost = made, (_LossCache(), _LossCache())
             self._penalties.clear()
         return made
 
@@ -197,7 +197,7 @@ class Purser:
         return prices, self._penalties.recall(shape, lambda: penalties(shape, made.models, made.gpus, made.scarce))
 
 
-class _Lost:
+class _LossCache:
     """By row, what is lost now; recomputed for rows that changed."""
 
     def __init__(self) -> None:
@@ -254,8 +254,8 @@ def adjust(view: View, kept: Ints) -> "np.ndarray[Any, np.dtype[np.float64]] | N
     gpus, cpu, shape = view.fleet.gpu_count[view.rows], view.cpu_free_milli, view.shape
     whole = (needs != NOT_KEPT) & (cpu >= needs) & (view.idle == WHOLE_MILLI * gpus.astype(np.int64))
     if not shape.gpu_count:
-        return np.where(whole & (cpu - shape.cpu_milli < needs), -_KEPT_TIER - _PER_CPU * needs, 0.0)
+        return np.where(whole & (cpu - shape.cpu_milli < needs), -_KEPT_TIER - _WEIGHT_PER_CPU * needs, 0.0)
     mine = whole & (gpus == shape.gpu_count)
     suits = np.where(4 * needs <= 5 * shape.cpu_milli, _KEPT_TIER, -_KEPT_TIER)
-    added = np.where(whole & ~mine, -_KEPT_TIER - _PER_CPU * needs, 0.0)
+    added = np.where(whole & ~mine, -_KEPT_TIER - _WEIGHT_PER_CPU * needs, 0.0)
     return np.where(mine & (needs >= shape.cpu_milli), suits, added)

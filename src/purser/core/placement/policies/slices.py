@@ -26,7 +26,7 @@ _MIN_MILLI = 10
 _GRAINS_MILLI = (1, 10, 25)
 _MAX_SIZES = 40
 """Where there are more, they are rounded up to a coarser grain: time grows with their number."""
-_CLOSE = 1e-9
+_TOLERANCE = 1e-9
 
 
 def values(demand: Mapping[int, float]) -> Ints:
@@ -61,7 +61,7 @@ def _worth(sizes: Ints, counts: Floats) -> Floats:
     used = inverse @ counts
     worth, last = _fill(sizes, inverse.sum(axis=0))
     for _ in range(5 * len(sizes) + 50):
-        if worth[-1] <= 1 + _CLOSE:
+        if worth[-1] <= 1 + _TOLERANCE:
             break
         _enter(inverse, used, _pattern(sizes, last))
         worth, last = _fill(sizes, inverse.sum(axis=0))
@@ -77,7 +77,7 @@ def _fill(sizes: Ints, prices: Floats) -> tuple[Floats, npt.NDArray[np.intp]]:
         for start in range(size, WHOLE_MILLI + 1, size):  # what holds one more than the block before
             end = min(start + size, WHOLE_MILLI + 1)
             filled = worth[start - size : end - size] + price
-            better = filled > worth[start:end] + _CLOSE
+            better = filled > worth[start:end] + _TOLERANCE
             worth[start:end][better] = filled[better]
             last[start:end][better] = index
     return np.maximum.accumulate(worth), last
@@ -96,7 +96,7 @@ def _enter(inverse: Floats, used: Floats, pattern: "np.ndarray[Any, np.dtype[np.
     """One step of the simplex method: the pattern comes into use, and the first to run out goes."""
     change = inverse @ pattern
     ratios = np.full(len(used), np.inf)
-    shrinks = change > _CLOSE
+    shrinks = change > _TOLERANCE
     ratios[shrinks] = used[shrinks] / change[shrinks]
     leaves = int(ratios.argmin())
     amount, row = ratios[leaves], inverse[leaves] / change[leaves]

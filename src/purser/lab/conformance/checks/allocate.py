@@ -18,7 +18,7 @@ _CDI_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*=[A-Za-z0-9]([\w.:
 _PERMISSIONS = set("rwm")
 
 
-async def _answers(subject: Subject) -> str:
+async def _allocates(subject: Subject) -> str:
     ids = await subject.pick()
     answer = await subject.plugin.allocate(ids)
     return (
@@ -88,13 +88,13 @@ async def _unknown(subject: Subject) -> str:
     try:
         await subject.plugin.allocate(UNKNOWN)
     except CallRefused as error:
-        if not await _still_answers(subject):
+        if not await _allocates_unknown_ids(subject):
             raise
         return str(error)
     raise CheckFailed("the plugin allocated an ID that it never listed: a container would start without its device")
 
 
-async def _still_answers(subject: Subject) -> bool:
+async def _allocates_unknown_ids(subject: Subject) -> bool:
     try:
         await subject.plugin.options()
     except CallRefused:
@@ -159,7 +159,7 @@ async def _pre_start_unknown(subject: Subject) -> str:
 _NEEDS = ("allocate",)
 
 CHECKS = (
-    Check("allocate", "The plugin answers Allocate for the devices that kubelet would choose.", _answers, ("list",)),
+    Check("allocate", "The plugin answers Allocate for the devices that kubelet would choose.", _allocates, ("list",)),
     Check("allocate-no-change", "Allocate does not change the list.", _no_change, _NEEDS),
     Check("allocate-valid", "A container runtime can use the answer to Allocate.", _valid, _NEEDS),
     Check("allocate-idempotent", "Allocate gives the same answer for the same IDs.", _idempotent, _NEEDS),

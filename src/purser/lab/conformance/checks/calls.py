@@ -53,7 +53,7 @@ async def _concurrent(subject: Subject) -> str:
     return f"{2 * STREAMS} concurrent calls"
 
 
-async def _slow(subject: Subject) -> str:
+async def _slow_readers(subject: Subject) -> str:
     """Streams without a reader: other streams must not wait for them."""
     calls = [subject.plugin.start("ListAndWatch", api_pb2.Empty()) for _ in range(STREAMS)]
     try:
@@ -64,7 +64,7 @@ async def _slow(subject: Subject) -> str:
     return f"with {STREAMS} unread streams"
 
 
-async def _broken(subject: Subject) -> None:
+async def _garbage_connections(subject: Subject) -> None:
     path = str(subject.endpoint.path)
     with contextlib.ExitStack() as stack:
         for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, _HTTP2_PREFACE):
@@ -86,6 +86,16 @@ CHECKS = (
     Check("calls-cancelled", "The plugin survives cancelled calls.", _cancelled, ("list",)),
     Check("calls-deadline", "The plugin survives calls whose deadline expires.", _deadline, ("list",)),
     Check("calls-concurrent", "Many concurrent calls are all answered.", _concurrent, ("list",)),
-    Check("calls-slow-clients", "Clients that do not read their streams do not block other clients.", _slow, ("list",)),
-    Check("calls-broken-clients", "The plugin survives connections that send garbage or nothing.", _broken, ("list",)),
+    Check(
+        "calls-slow-clients",
+        "Clients that do not read their streams do not block other clients.",
+        _slow_readers,
+        ("list",),
+    ),
+    Check(
+        "calls-broken-clients",
+        "The plugin survives connections that send garbage or nothing.",
+        _garbage_connections,
+        ("list",),
+    ),
 )

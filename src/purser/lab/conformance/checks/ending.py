@@ -11,11 +11,11 @@ async def _survives(subject: Subject) -> None:
         raise CheckFailed(f"the plugin exited unexpectedly during {'; '.join(subject.endings)}")
 
 
-async def _ends(subject: Subject) -> str:
+async def _exits_on_sigterm(subject: Subject) -> str:
     return f"exited after {await subject.terminate():.1f} s: {subject.started().ended}"
 
 
-async def _no_socket(subject: Subject) -> None:
+async def _removes_socket(subject: Subject) -> None:
     if not subject.is_over:
         raise CheckSkipped("needs process-ends, which did not run")
     folder = subject.kubelet.folder
@@ -28,11 +28,11 @@ async def _no_socket(subject: Subject) -> None:
 
 CHECKS = (
     Check("process-survives", "The plugin's process survived all checks.", _survives, registered=False),
-    Check("process-ends", "The plugin exits on SIGTERM in time.", _ends, registered=False),
+    Check("process-ends", "The plugin exits on SIGTERM in time.", _exits_on_sigterm, registered=False),
     Check(
         "process-leaves-no-socket",
         "The plugin removes its socket when it exits.",
-        _no_socket,
+        _removes_socket,
         ("process-ends",),
         registered=False,
     ),

@@ -13,7 +13,7 @@ DEVICE_VARIABLE = "PURSER_DEVICE_ID"
 """In the hooks' environment: a device that is listed."""
 
 
-async def _goes_down(subject: Subject) -> str:
+async def _reports_unhealthy(subject: Subject) -> str:
     command = subject.settings.unhealthy_command
     if command is None:
         raise CheckSkipped("this check requires --unhealthy-command, which makes a device unhealthy")
@@ -47,7 +47,7 @@ async def _allocate_unhealthy(subject: Subject) -> str:
     return f"{unhealthy[0]} was allocated, which is harmless: kubelet never requests a device reported as unhealthy"
 
 
-async def _comes_back(subject: Subject) -> str:
+async def _reports_recovery(subject: Subject) -> str:
     command = subject.settings.healthy_command
     if command is None:
         raise CheckSkipped("this check requires --healthy-command, which makes the device healthy again")
@@ -89,7 +89,7 @@ CHECKS = (
     Check(
         "health-lost",
         "On the open stream, the plugin reports that a device has become unhealthy.",
-        _goes_down,
+        _reports_unhealthy,
         ("list",),
     ),
     Check("health-new-stream", "A new stream reports the same health as the open one.", _new_stream, ("health-lost",)),
@@ -102,7 +102,7 @@ CHECKS = (
     Check(
         "health-back",
         "On the open stream, the plugin reports that a device has recovered.",
-        _comes_back,
+        _reports_recovery,
         ("health-lost",),
     ),
     COMPLETE,

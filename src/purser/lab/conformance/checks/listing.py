@@ -8,12 +8,12 @@ from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, ListedDevices
 
 
-async def _arrives(subject: Subject) -> str:
+async def _first_list_arrives(subject: Subject) -> str:
     listing = await subject.devices()
     return f"{len(listing.devices)} devices, {len(listing.healthy)} healthy"
 
 
-async def _unique(subject: Subject) -> None:
+async def _unique_ids(subject: Subject) -> None:
     ids = (await subject.devices()).ids
     if "" in ids:
         raise CheckFailed("a device has an empty ID")
@@ -90,8 +90,8 @@ async def _complete(subject: Subject) -> str:
 
 
 CHECKS = (
-    Check("list", "The first list arrives in time.", _arrives),
-    Check("list-unique-ids", "Every device has a unique ID.", _unique, ("list",)),
+    Check("list", "The first list arrives in time.", _first_list_arrives),
+    Check("list-unique-ids", "Every device has a unique ID.", _unique_ids, ("list",)),
     Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _health, ("list",)),
     Check("list-numa-nodes", "A topology, if present, names NUMA nodes.", _numa, ("list",)),
     Check("list-stays-open", "The stream stays open.", _stays_open, ("list",)),

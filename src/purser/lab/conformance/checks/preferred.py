@@ -85,7 +85,7 @@ async def _several(subject: Subject) -> str | None:
     return None
 
 
-async def _absurd(subject: Subject) -> str:
+async def _unsatisfiable(subject: Subject) -> str:
     """Each is refused, or answered out of what was given: kubelet takes nothing else from an answer."""
     ids = await subject.healthy()
     one = ids[:1]
@@ -141,5 +141,5 @@ CHECKS = (
         _several,
         _NEEDS,
     ),
-    Check("preferred-absurd", "The plugin survives requests that it cannot satisfy.", _absurd, _NEEDS),
+    Check("preferred-absurd", "The plugin survives requests that it cannot satisfy.", _unsatisfiable, _NEEDS),
 )

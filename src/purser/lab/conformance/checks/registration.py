@@ -82,7 +82,7 @@ async def _options_equal(subject: Subject) -> None:
             )
 
 
-async def _once(subject: Subject) -> str:
+async def _registers_once(subject: Subject) -> str:
     note = _first(subject)
     await asyncio.sleep(max(0.0, subject.settings.observe_s - (time.monotonic() - note.at)))
     kubelet = subject.kubelet
@@ -133,5 +133,5 @@ CHECKS = (
         _options_equal,
         ("register",),
     ),
-    Check("register-once", "The plugin registers once, not repeatedly.", _once, ("register",)),
+    Check("register-once", "The plugin registers once, not repeatedly.", _registers_once, ("register",)),
 )

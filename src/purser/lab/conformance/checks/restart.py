@@ -18,12 +18,12 @@ async def _after_restart(subject: Subject) -> str:
     return await _restart(subject)
 
 
-async def _again_and_again(subject: Subject) -> str:
+async def _repeated_restarts(subject: Subject) -> str:
     took = [await _restart(subject) for _ in range(RESTART_ROUNDS)]
     return "; ".join(took)
 
 
-async def _twice_at_once(subject: Subject) -> str:
+async def _quick_restarts(subject: Subject) -> str:
     """The plugin may still be busy with the first when the second comes."""
     kubelet = subject.kubelet
     await kubelet.stop()
@@ -40,7 +40,7 @@ async def _after_refusal(subject: Subject) -> str:
         subject.kubelet.refusals = 0
 
 
-async def _socket_kept(subject: Subject) -> str:
+async def _socket_replaced(subject: Subject) -> str:
     """A plugin that served again between the emptying and kubelet's new socket sees just this."""
     try:
         return await _restart(subject, empty=False)
@@ -104,20 +104,20 @@ CHECKS = (
     Check(
         "reregister-repeated",
         f"The plugin registers again each time kubelet restarts {RESTART_ROUNDS} times in a row.",
-        _again_and_again,
+        _repeated_restarts,
         _NEEDS,
     ),
     Check(
         "reregister-twice-at-once",
         "The plugin registers again when kubelet restarts twice in quick succession.",
-        _twice_at_once,
+        _quick_restarts,
         _NEEDS,
     ),
     Check("reregister-refused", "The plugin retries when kubelet refuses its registration.", _after_refusal, _NEEDS),
     Check(
         "reregister-socket-kept",
         "The plugin registers again when only kubelet's socket was replaced.",
-        _socket_kept,
+        _socket_replaced,
         _NEEDS,
     ),
     Check(

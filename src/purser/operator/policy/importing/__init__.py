@@ -28,7 +28,7 @@ from purser.operator.policy.importing.effects import idle
 from purser.operator.policy.importing.elsewhere import with_mig_strategy, without_chart_labels
 from purser.operator.policy.importing.placing import without_placing
 from purser.operator.policy.importing.sections import (
-    NOT_TAKEN,
+    UNSUPPORTED_FIELDS,
     Line,
     Losses,
     Rank,
@@ -71,7 +71,7 @@ _REASONS = Reasons(
         "operator.initContainer": "no operand needs one",
         "operator.use_ocp_driver_toolkit": "OpenShift's driver toolkit is not supported",
         "driver.useNvidiaDriverCRD": NOT_GIVEN,
-        **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
+        **{f"driver.{name}": why for name, why in UNSUPPORTED_FIELDS.items()},
         "psp": "Kubernetes removed PodSecurityPolicy",
         "psa": "Pod Security admission may reject operand pods; use instead: kubectl label namespace purser-system"
         " pod-security.kubernetes.io/enforce=privileged",
@@ -101,9 +101,9 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
     """
     lost = Losses("spec", [])
     documents = list(_each(documents))
-    old, drivers = _sort_objects([each for each in documents if not _is(each, "v1", "Node")], lost)
+    old, drivers = _sort_objects([each for each in documents if not _is_kind(each, "v1", "Node")], lost)
     given = _renamed(_spec_of(old))
-    report_ignored_labels([each for each in documents if _is(each, "v1", "Node")], given, lost)
+    report_ignored_labels([each for each in documents if _is_kind(each, "v1", "Node")], given, lost)
     given = without_placing(without_chart_labels(without_absent(given, lost), lost), lost)
     given = with_mig_strategy(given)
     given = with_drivers(given, {_name(each): _spec_of(each) for each in drivers}, lost)
@@ -128,10 +128,10 @@ def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
 
 def _sort_objects(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Object]]:
     """The active policy and the drivers; the others are reported: they have no effect."""
-    policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
-    drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
+    policies = sorted((each for each in objects if _is_kind(each, "nvidia.com/v1", KIND)), key=_age)
+    drivers = [each for each in objects if _is_kind(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
     if not policies:
-        kinds = ", ".join(map(_what, objects)) or "nothing"
+        kinds = ", ".join(map(_object_name, objects)) or "nothing"
         raise PolicyError(f"found {kinds}: expected a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     for name in {name for name in names if names.count(name) > 1}:
@@ -140,11 +140,13 @@ def _sort_objects(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_
         lost.note(f"{KIND} {_name(each)}", f"it had no effect because {_name(policies[0])} is older", Rank.OFF)
     for each in objects:
         if each not in policies and each not in drivers:
-            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FEATURE)
+            lost.note(
+                _object_name(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FEATURE
+            )
     return policies[0], drivers
 
 
-def _is(each: _Object, version: str, kind: str) -> bool:
+def _is_kind(each: _Object, version: str, kind: str) -> bool:
     return (each.get("apiVersion"), each.get("kind")) == (version, kind)
 
 
@@ -181,7 +183,7 @@ def _given_name(raw: _Object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _what(raw: _Object) -> str:
+def _object_name(raw: _Object) -> str:
     """``v1 Pod a``."""
     version, kind = raw.get("apiVersion"), raw.get("kind")
     if not version or not kind:

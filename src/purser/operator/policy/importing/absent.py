@@ -17,10 +17,10 @@ from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, is_
 
 _SANDBOX, _DEFAULT = "sandboxWorkloads", "defaultWorkload"
 _VIRTUAL = tuple(each for each in get_args(Workload) if each != "container")
-_YOUR_OWN = f"in your own DaemonSet with nodeSelector {WORKLOAD_LABEL}"
+_IN_OWN_DAEMONSET = f"in your own DaemonSet with nodeSelector {WORKLOAD_LABEL}"
 
 
-class _Absent(msgspec.Struct, frozen=True):
+class _AbsentSection(msgspec.Struct, frozen=True):
     place: str
     is_on: Callable[[Raw], bool]
     lacks: str
@@ -57,53 +57,53 @@ def _never(_: Raw) -> bool:
 
 _NOT_VALIDATED = "no operand runs on nodes for virtual machines, so nothing is validated there"
 _SECTIONS = (
-    _Absent(
+    _AbsentSection(
         _SANDBOX,
         _sandbox,
         "Purser has no operands for virtual machines and does not run other operands on nodes whose label"
         f" {WORKLOAD_LABEL} (or defaultWorkload) is vm-passthrough or vm-vgpu",
         "your own DaemonSets for what virtual machines need there, before you remove NVIDIA's operator",
     ),
-    _Absent(
+    _AbsentSection(
         "vfioManager",
         _with_sandbox("vfioManager"),
         "nothing binds GPUs to vfio-pci",
-        f"vfio-pci.ids on the kernel command line of these nodes, or vfio-manager {_YOUR_OWN}",
+        f"vfio-pci.ids on the kernel command line of these nodes, or vfio-manager {_IN_OWN_DAEMONSET}",
     ),
-    _Absent(
+    _AbsentSection(
         "sandboxDevicePlugin",
         _with_sandbox("sandboxDevicePlugin", "kubevirt"),
         "the kubelet does not advertise GPUs for virtual machines",
-        f"kubevirt-gpu-device-plugin {_YOUR_OWN}",
+        f"kubevirt-gpu-device-plugin {_IN_OWN_DAEMONSET}",
     ),
-    _Absent("validator.vfioPCI", _sandbox, _NOT_VALIDATED),
-    _Absent(
+    _AbsentSection("validator.vfioPCI", _sandbox, _NOT_VALIDATED),
+    _AbsentSection(
         "vgpuManager",
         _with_sandbox("vgpuManager"),
         "no vGPU host driver is installed",
-        f"the driver installed on these nodes, or vgpu-manager {_YOUR_OWN}",
+        f"the driver installed on these nodes, or vgpu-manager {_IN_OWN_DAEMONSET}",
     ),
-    _Absent(
+    _AbsentSection(
         "vgpuDeviceManager",
         _with_sandbox("vgpuDeviceManager"),
         "no vGPU devices are created",
-        f"vgpu-device-manager {_YOUR_OWN}",
+        f"vgpu-device-manager {_IN_OWN_DAEMONSET}",
     ),
-    _Absent("validator.vgpuManager", _sandbox, _NOT_VALIDATED),
-    _Absent("validator.vgpuDevices", _sandbox, _NOT_VALIDATED),
-    _Absent(
+    _AbsentSection("validator.vgpuManager", _sandbox, _NOT_VALIDATED),
+    _AbsentSection("validator.vgpuDevices", _sandbox, _NOT_VALIDATED),
+    _AbsentSection(
         "kataSandboxDevicePlugin",
         _with_sandbox("kataSandboxDevicePlugin", "kata"),
         "the kubelet does not advertise GPUs for Kata containers",
-        f"the Kata device plugin {_YOUR_OWN}",
+        f"the Kata device plugin {_IN_OWN_DAEMONSET}",
     ),
-    _Absent(
+    _AbsentSection(
         "ccManager",
         _with_sandbox("ccManager", "kata"),
         "nothing sets the GPUs' confidential computing mode",
-        f"the mode set on these nodes, or k8s-cc-manager {_YOUR_OWN}",
+        f"the mode set on these nodes, or k8s-cc-manager {_IN_OWN_DAEMONSET}",
     ),
-    _Absent("kataManager", _never, ""),  # NVIDIA's operator does nothing with it any more
+    _AbsentSection("kataManager", _never, ""),  # NVIDIA's operator does nothing with it any more
 )
 
 

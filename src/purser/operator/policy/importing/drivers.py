@@ -14,8 +14,8 @@ from purser.operator.policy.decoding import in_words
 from purser.operator.policy.driver import SIDECARS, DriverSpec
 from purser.operator.policy.fields import Sidecar
 from purser.operator.policy.importing.sections import (
-    NOT_TAKEN,
     UNKNOWN,
+    UNSUPPORTED_FIELDS,
     Losses,
     Rank,
     Raw,
@@ -25,7 +25,7 @@ from purser.operator.policy.importing.sections import (
 )
 
 NOT_GIVEN = "profiles replace it: if it is true, import the NVIDIADrivers too, or spec.driver will apply to all nodes"
-_OF_IMAGE = ("repository", "image", "version")
+_IMAGE_FIELDS = ("repository", "image", "version")
 _OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
 """Of spec.driver: what no profile has."""
 _OF_THE_POLICY = ("enabled", "upgradePolicy")
@@ -38,10 +38,10 @@ _WHERE_ABSENT = {
 """What NVIDIA's operator does where an NVIDIADriver is silent, and others would be heard in Purser's policy."""
 _NO_EFFECT = "it had no effect because NVIDIADrivers override it"
 _REASONS = Reasons(
-    unknown={"nodeAffinity": "NVIDIA's operator ignores it too", **NOT_TAKEN},
+    unknown={"nodeAffinity": "NVIDIA's operator ignores it too", **UNSUPPORTED_FIELDS},
     other=dict.fromkeys(("enabled", "profiles", "requirements"), UNKNOWN),
 )
-_NOT_HERE = ("default", "driverType", "nodeSelector")
+_NOT_IN_PROFILES = ("default", "driverType", "nodeSelector")
 """Of an NVIDIADriver's spec: what kind it is, and for which nodes."""
 
 
@@ -97,7 +97,7 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     except msgspec.ValidationError as error:
         own.drop_whole("nodeSelector", f"this NVIDIADriver is not imported: {in_words(error)}", Rank.NOTHING)
         return None
-    rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *SIDECARS)}
+    rest = {key: value for key, value in spec.items() if key not in (*_NOT_IN_PROFILES, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
     for sidecar in SIDECARS:
         if isinstance(given := spec.get(sidecar), dict):
@@ -141,7 +141,7 @@ def _common(bodies: list[Raw]) -> Raw:
     return {
         name: value
         for name, value in first.items()
-        if name not in (*_OF_IMAGE, "kernelModuleType") and all(each.get(name) == value for each in more)
+        if name not in (*_IMAGE_FIELDS, "kernelModuleType") and all(each.get(name) == value for each in more)
     }
 
 
@@ -209,9 +209,9 @@ def _named(drivers: Iterable[_Driver], lost: Losses) -> list[tuple[_Driver, str]
 def _profile(driver: _Driver, name: str, base: Raw) -> Raw:
     """What it says otherwise than spec.driver; its image and modules whole, for people to see."""
     body, mine, all_nodes = driver.body, _filled(driver.body), _filled(base)
-    images = {field: body[field] for field in _OF_IMAGE if body.get(field)}
+    images = {field: body[field] for field in _IMAGE_FIELDS if body.get(field)}
     modules = {"kernelModuleType": body.get("kernelModuleType", "auto")}
-    others = mine.keys() - {*_OF_IMAGE, *modules, *_OF_ALL_NODES}
+    others = mine.keys() - {*_IMAGE_FIELDS, *modules, *_OF_ALL_NODES}
     differing = {field: _value_of(body, field, mine) for field in sorted(others) if mine[field] != all_nodes[field]}
     return {"name": name, "nodeSelector": driver.nodes, **images, **modules, **differing}
 

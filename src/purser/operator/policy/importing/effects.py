@@ -78,7 +78,7 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
     """The settings of the policy ``given`` without effect; ``spec`` is the decoded policy. Settings equal to defaults
     are not reported."""
     default = _plain(ClusterPolicySpec())
-    off = [*_off(given, spec, default), *_off_in_profiles(given, spec, default)]
+    off = [*_disabled_sections(given, spec, default), *_disabled_in_profiles(given, spec, default)]
     whole = [f"spec.{name}" for name, still in off if not still]
     losses = [
         Loss(place=", ".join(whole), why="disabled: their fields take effect once they are enabled", rank=Rank.OFF)
@@ -95,13 +95,13 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
     return losses
 
 
-def _off(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _disabled_sections(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Sections that are off and say more than that; with the places in each that count all the same."""
     is_on = {name: bool(_plain(spec)[name]["enabled"]) for name in ("driver", *_SECTIONS, *SIDECARS)}
     # Who is beside a driver is off with it, whatever else is said of it to others.
     is_on |= {name: is_on[name] and is_on["driver"] for name in SIDECARS}
     for name in (name for name, on in is_on.items() if not on):
-        still = tuple(f"{name}.{each}" for each in _still_counting(name, spec))
+        still = tuple(f"{name}.{each}" for each in _effective_fields(name, spec))
         given_fields = [
             each for each in _given_fields(given, default, name) if each != f"{name}.enabled" or each in still
         ]
@@ -110,7 +110,7 @@ def _off(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[st
             yield name, (f"{name}.enabled", *still) if effective else ()
 
 
-def _still_counting(name: str, spec: ClusterPolicySpec) -> tuple[str, ...]:
+def _effective_fields(name: str, spec: ClusterPolicySpec) -> tuple[str, ...]:
     """Of a section that is off."""
     if name == "driver":  # changes of MIG layouts go by them
         return ("upgradePolicy.gpuPodDeletion", "upgradePolicy.maxUnavailable")
@@ -124,7 +124,7 @@ def _still_counting(name: str, spec: ClusterPolicySpec) -> tuple[str, ...]:
     return ()
 
 
-def _off_in_profiles(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _disabled_in_profiles(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
     for place, profile in enumerate(spec.driver.profiles if spec.driver.enabled else ()):
         for name, beside in (("gds", profile.gds), ("gdrcopy", profile.gdrcopy)):
             where = f"driver.profiles[{place}].{name}"

@@ -21,7 +21,7 @@ _SECTIONS: Mapping[str, tuple[str, str]] = {
 }
 """By section: what it is about, and the label that keeps that away from a node."""
 
-_SELECTING = ("nodeSelector", "affinity", "nodeAffinity")
+_SELECTOR_FIELDS = ("nodeSelector", "affinity", "nodeAffinity")
 
 
 def without_placing(given: Raw, lost: Losses) -> Raw:
@@ -35,11 +35,11 @@ def without_placing(given: Raw, lost: Losses) -> Raw:
 
 
 def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Raw:
-    for field in _SELECTING:
+    for field in _SELECTOR_FIELDS:
         if is_requested(section.get(field)) or (field != "nodeSelector" and section.get(field)):
             why = f"{what} runs on every GPU node, even on nodes that this field excluded; use instead: "
             lost.drop_whole(f"{name}.{field}", why + _instead(section[field], label), Rank.RUNS)
-    return {field: value for field, value in section.items() if field not in _SELECTING}
+    return {field: value for field, value in section.items() if field not in _SELECTOR_FIELDS}
 
 
 def _instead(selector: Any, label: str) -> str:

@@ -267,7 +267,7 @@ _RENAMED = {
 }
 """Fields, by part and name, that Purser calls otherwise."""
 
-NOT_TAKEN = {
+UNSUPPORTED_FIELDS = {
     "useOpenKernelModules": "replaced by kernelModuleType",
 }
 """Fields without counterpart and why, by the names that Purser would have for them."""

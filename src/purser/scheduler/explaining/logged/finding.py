@@ -83,7 +83,7 @@ class PodSearch:
                     self._decide(reader.number, record)
                 case GrantTaken():
                     grant = record.grant
-                    self._held_on |= self._is_it(PodKey(grant.pod_uid, grant.namespace, grant.pod))
+                    self._held_on |= self._is_this_pod(PodKey(grant.pod_uid, grant.namespace, grant.pod))
                 case PodBound():
                     # Of a pod that was placed early its nodes are compared once more before it is bound there.
                     if self._placed is not None and self._placed.record.pod.uid == record.pod_uid:
@@ -97,7 +97,7 @@ class PodSearch:
 
     def _decide(self, number: int, record: NodesJudged | PodPlaced) -> None:
         self._decisions += 1
-        if self._is_it(record.pod):
+        if self._is_this_pod(record.pod):
             before = self.found
             is_same_pod = before is not None and before.record.pod.uid == record.pod.uid
             judged = record if isinstance(record, NodesJudged) else before.judged if before and is_same_pod else None
@@ -107,7 +107,7 @@ class PodSearch:
         elif record.pod.name == self._pod and len(self._namesakes) < MAX_NAMESAKES:
             self._namesakes.add(record.pod.namespace)
 
-    def _is_it(self, pod: PodKey) -> bool:
+    def _is_this_pod(self, pod: PodKey) -> bool:
         return pod.uid == self._pod or (pod.name, pod.namespace) == (self._pod, self._namespace)
 
     def lacking(self) -> str:

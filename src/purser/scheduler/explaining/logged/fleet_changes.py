@@ -12,7 +12,7 @@ from purser.core.placement import Reason
 from purser.core.wording import natural, some
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.logged.moment import LoggedMoment
-from purser.scheduler.explaining.logged.offering import if_it_fits
+from purser.scheduler.explaining.logged.offering import suggest_if_it_fits
 from purser.scheduler.explaining.logged.request_changes import GPU_CORES, GPU_MEMORY
 from purser.scheduler.explaining.searching import fewest_holders, lacking, may_suffice, pods_to_remove
 
@@ -44,7 +44,10 @@ def more_of_quota(moment: LoggedMoment, demand: Demand | None) -> Iterator[Sugge
     if demand is None:
         return
     left = moment.asked.left
-    memory, cores = _raised(left.memory_mib, demand.memory_mib), _raised(left.cores_percent, demand.cores_percent)
+    memory, cores = (
+        _raised_quota(left.memory_mib, demand.memory_mib),
+        _raised_quota(left.cores_percent, demand.cores_percent),
+    )
     asked = {GPU_MEMORY: (memory, left.memory_mib), GPU_CORES: (cores, left.cores_percent)}
     units = {GPU_MEMORY: " MiB of GPU memory", GPU_CORES: "% of compute"}
     raised = {what: (need, there) for what, (need, there) in asked.items() if need != there and need is not None}
@@ -52,10 +55,10 @@ def more_of_quota(moment: LoggedMoment, demand: Demand | None) -> Iterator[Sugge
     with moment.with_left(QuotaLimits(memory, cores)):
         text = f"the namespace's quotas leave {' and '.join(words)}"
         change = SuggestedChange(quota_left={what: need for what, (need, _) in raised.items()})
-        yield from if_it_fits(moment, ChangeKind.QUOTA, text, change)
+        yield from suggest_if_it_fits(moment, ChangeKind.QUOTA, text, change)
 
 
-def _raised(left: int | None, asked: int) -> int | None:
+def _raised_quota(left: int | None, asked: int) -> int | None:
     """What is not asked for exceeds no limit."""
     return left if left is None or not asked else max(left, asked)
 
@@ -65,17 +68,17 @@ def fewer_cordoned(moment: LoggedMoment) -> Iterator[Suggestion]:
     # For whatever reason a node is refused: where its kubelet would reject the pod, a cordoned GPU can be in the way.
     states = (moment.state(name) for name in sorted(moment.found.refusals, key=natural))
     inventories = {each.name: each.inventory for each in states if each is not None and each.inventory.cordoned}
-    found = _one(moment, inventories) or _few(moment, inventories)
+    found = _first_gpu(moment, inventories) or _fewest_gpus(moment, inventories)
     if found is None:
         return
     name, uuids = found
     text = f"GPU {', '.join(uuids)} on node {name} {'is' if len(uuids) == 1 else 'are'} uncordoned"
     with moment.with_inventories([_uncordoned(inventories[name], uuids)]):
         change = SuggestedChange(node=name, gpus=uuids)
-        yield from if_it_fits(moment, ChangeKind.UNCORDON_GPU, text, change)
+        yield from suggest_if_it_fits(moment, ChangeKind.UNCORDON_GPU, text, change)
 
 
-def _one(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tuple[str, tuple[str, ...]] | None:
+def _first_gpu(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tuple[str, tuple[str, ...]] | None:
     """The first GPU of each node is tried at once, then the second."""
     for place in range(max((len(each.cordoned) for each in inventories.values()), default=0)):
         tried = {name: each.cordoned[place : place + 1] for name, each in inventories.items()}
@@ -87,7 +90,7 @@ def _one(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tupl
     return None
 
 
-def _few(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tuple[str, tuple[str, ...]] | None:
+def _fewest_gpus(moment: LoggedMoment, inventories: Mapping[str, NodeInventory]) -> tuple[str, tuple[str, ...]] | None:
     """The fewest of a node of which none can stay cordoned."""
     with moment.with_inventories(_uncordoned(each, each.cordoned) for each in inventories.values()):
         fits = sorted(moment.evaluate(names=list(inventories)).fits, key=natural)[:_MAX_CORDONED]
@@ -118,7 +121,7 @@ def unaligned(moment: LoggedMoment) -> Iterator[Suggestion]:
         name = min(fits, key=natural)
         with moment.with_unaligned_kubelets([name]):
             text = f"the kubelet on node {name} has topologyManagerPolicy: none"
-            yield from if_it_fits(moment, ChangeKind.KUBELET, text, SuggestedChange(node=name))
+            yield from suggest_if_it_fits(moment, ChangeKind.KUBELET, text, SuggestedChange(node=name))
 
 
 def ended(moment: LoggedMoment, demand: Demand | None) -> Iterator[Suggestion]:
@@ -134,7 +137,7 @@ def ended(moment: LoggedMoment, demand: Demand | None) -> Iterator[Suggestion]:
     keys = tuple(each.key for each in found)
     with moment.without([each.pod_uid for each in found]):
         text = f"pod{'' if len(keys) == 1 else 's'} {some(keys)} end{'s' if len(keys) == 1 else ''}"
-        yield from if_it_fits(moment, ChangeKind.END, text, SuggestedChange(pods=keys))
+        yield from suggest_if_it_fits(moment, ChangeKind.END, text, SuggestedChange(pods=keys))
 
 
 def _holders(moment: LoggedMoment) -> list[Grant]:

@@ -136,11 +136,11 @@ def _waiting(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision
         reasons=_reasons(moment, rejections),
         by_node=rejected | {name: brief(each.message_to_operators) for name, each in found.refusals.items()},
         suggestions=() if found.fits else tuple(_suggestions(moment)),
-        notes=tuple(_with_room(moment, not_asked)),
+        notes=tuple(_nodes_with_room(moment, not_asked)),
     )
 
 
-def _with_room(moment: LoggedMoment, not_asked: list[str]) -> Iterator[str]:
+def _nodes_with_room(moment: LoggedMoment, not_asked: list[str]) -> Iterator[str]:
     """Which nodes only other filters keep the pod from."""
     fits = sorted(moment.evaluate(names=not_asked).fits, key=natural) if not_asked else ()
     if fits:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from purser.core.decisions.notes import Asked
+from purser.core.decisions.notes import DecisionInputs
 from purser.core.decisions.scheduling import SchedulingReplay
 from purser.core.fleet import NOTHING_KEPT, Fleet, NodeState
 from purser.core.fleet.kubelet_snapshot import kubelet_report
@@ -22,7 +22,7 @@ from purser.core.placement import Evaluation, Placement, Reason, place, to_grant
 class LoggedMoment:
     """One decision: who asked, about which nodes, and in which state."""
 
-    def __init__(self, replay: SchedulingReplay, asked: Asked, names: list[str]) -> None:
+    def __init__(self, replay: SchedulingReplay, asked: DecisionInputs, names: list[str]) -> None:
         """``replay``: at the record of the decision; it is followed no further. ``names``: the nodes that were asked
         about."""
         self._replay, self._names = replay, names

@@ -8,7 +8,7 @@ from purser.scheduler.explaining.changes import EXAMPLES, ChangeKind, SuggestedC
 from purser.scheduler.explaining.logged.moment import LoggedMoment
 
 
-def if_it_fits(
+def suggest_if_it_fits(
     moment: LoggedMoment, kind: ChangeKind, text: str, change: SuggestedChange, request: PodRequest | None = None
 ) -> Iterator[Suggestion]:
     """The suggestion, where some node takes the pod; ``request``: asked for otherwise."""

@@ -15,7 +15,7 @@ from purser.core.vendors.catalogue import BY_RESOURCE
 from purser.core.wording import counted
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.logged.moment import LoggedMoment
-from purser.scheduler.explaining.logged.offering import if_it_fits
+from purser.scheduler.explaining.logged.offering import suggest_if_it_fits
 from purser.scheduler.explaining.searching import MAX_TRIED, at_once, fewer_cpus, largest_that_fits
 
 GPUS, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES = "gpus", "gpuMemoryMiB", "gpuMemoryPercent", "gpuCoresPercent"
@@ -51,7 +51,7 @@ def smaller_requests(moment: LoggedMoment) -> Iterator[Suggestion]:
         if found is not None:
             text = f"container {axis.container} requests {_words(axis.what, found)} instead of {axis.asked}"
             change = SuggestedChange(container=axis.container, resource=axis.what, amount=_spelled(axis.what, found))
-            yield from if_it_fits(moment, ChangeKind.AMOUNT, text, change, axis.changed(found))
+            yield from suggest_if_it_fits(moment, ChangeKind.AMOUNT, text, change, axis.changed(found))
 
 
 def _fits(moment: LoggedMoment, axis: _Axis) -> Callable[[int], bool]:
@@ -64,7 +64,7 @@ def _axes(moment: LoggedMoment) -> Iterator[_Axis]:
         yield from _device_axes(moment, container)
     if Reason.KUBELET_WOULD_REJECT in moment.reasons and request.kubelet_pod is not None:
         for part in request.kubelet_pod.containers:
-            yield from _beside_devices(request, part)
+            yield from _aligned_resources(request, part)
 
 
 def _device_axes(moment: LoggedMoment, container: ContainerRequest) -> Iterator[_Axis]:
@@ -93,12 +93,12 @@ def _device_axes(moment: LoggedMoment, container: ContainerRequest) -> Iterator[
         yield axis(GPU_MEMORY, shares, "all memory of its GPUs", memory_percent=None, cores_percent=cores)
 
 
-def _beside_devices(request: PodRequest, part: KubeletContainer) -> Iterator[_Axis]:
+def _aligned_resources(request: PodRequest, part: KubeletContainer) -> Iterator[_Axis]:
     """What a kubelet aligns with them."""
     cpus, memory = part.limits.get(CPU, 0), part.limits.get(MEMORY, 0) // MIB
     if cpus > 1:
-        yield _Axis(part.name, CPU, _spelled(CPU, cpus), fewer_cpus(cpus), _kubelets(request, part.name, CPU), True)
-    changed = _kubelets(request, part.name, MEMORY, MIB)
+        yield _Axis(part.name, CPU, _spelled(CPU, cpus), fewer_cpus(cpus), _kubelet_axes(request, part.name, CPU), True)
+    changed = _kubelet_axes(request, part.name, MEMORY, MIB)
     yield _Axis(part.name, MEMORY, _spelled(MEMORY, memory), range(1, memory), changed)
 
 
@@ -112,10 +112,10 @@ def _with_devices(request: PodRequest, name: str, devices: DeviceRequest) -> Pod
     """One container asks for others, and kubelet is asked for as many."""
     parts = tuple(replace(each, devices=devices) if each.name == name else each for each in request.containers)
     changed = replace(request, containers=parts)
-    return _kubelets(changed, name, devices.resource)(devices.count)
+    return _kubelet_axes(changed, name, devices.resource)(devices.count)
 
 
-def _kubelets(request: PodRequest, name: str, resource: str, unit: int = 1) -> Callable[[int], PodRequest]:
+def _kubelet_axes(request: PodRequest, name: str, resource: str, unit: int = 1) -> Callable[[int], PodRequest]:
     """What of a container kubelet counts: the limit and the request, where it has either."""
 
     def changed(value: int) -> PodRequest:
@@ -164,7 +164,7 @@ def wider_choices(moment: LoggedMoment) -> Iterator[Suggestion]:
 
 
 def _choice(moment: LoggedMoment, field: str, text: str, changed: PodRequest) -> Iterator[Suggestion]:
-    yield from if_it_fits(moment, ChangeKind.ANNOTATION, text, SuggestedChange(field=field), changed)
+    yield from suggest_if_it_fits(moment, ChangeKind.ANNOTATION, text, SuggestedChange(field=field), changed)
 
 
 def _words(what: str, amount: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed
+from purser.core.kubelet.asks import Allocate, Answer, Ask, FailedAnswer
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.devicemanager import Reusable, allocate, register, update
 from purser.core.kubelet.hints import NO_AFFINITY, Hint
@@ -63,7 +63,7 @@ def obliging(ask: Ask) -> Answer:
 
 
 def failing(ask: Ask) -> Answer:
-    return CallFailed("rpc error: code = Unknown desc = no")
+    return FailedAnswer("rpc error: code = Unknown desc = no")
 
 
 class Given:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.kubelet.asks import Allocate, Answered, Ask, CallFailed, PreferredAllocation
+from purser.core.kubelet.asks import Allocate, Answered, Ask, FailedAnswer, PreferredAllocation
 from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginOptions
@@ -136,7 +136,7 @@ def test_a_failed_allocate_frees_what_was_chosen_and_keeps_the_resources_before(
 
 def test_an_empty_answer_leaves_the_devices_taken_until_kubelet_counts_again() -> None:
     text = "no containers return in allocation response &AllocateResponse{}"
-    done = Given(having(gpus(0, 0)), container(gpu=1), plugin=lambda ask: CallFailed(text, is_empty_response=True))
+    done = Given(having(gpus(0, 0)), container(gpu=1), plugin=lambda ask: FailedAnswer(text, is_empty_response=True))
     assert done.error == text and done.ids() == set()
     assert done.state.allocated == {GPU: {"gpu0"}}
     assert free_all_but(done.state, ["uid"]).allocated == {GPU: {"gpu0"}}, "nobody is gone: it does not count"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.texts import any_text
 from tests.tiers import examples
 
-from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed
+from purser.core.kubelet.asks import Allocate, Answer, Ask, FailedAnswer
 from purser.core.kubelet.devicemanager import (
     Reusable,
     capacity,
@@ -120,7 +120,7 @@ class World:
 
     def answer(self, ask: Ask) -> Answer:
         if self.data.draw(st.integers(0, 9)) == 0:
-            return CallFailed("no", is_empty_response=self.data.draw(st.booleans()))
+            return FailedAnswer("no", is_empty_response=self.data.draw(st.booleans()))
         if isinstance(ask, Allocate):
             return self.data.draw(st.binary(max_size=3))
         assert ask.must_include <= ask.available

@@ -14,7 +14,7 @@ from tests.unit.core.decisions.scheduling_world import as_file
 from tests.unit.scheduler.explained import Raw, cluster
 
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.notes import Asked
+from purser.core.decisions.notes import DecisionInputs
 from purser.core.decisions.recording import Recording
 from purser.core.decisions.records import (
     GrantTaken,
@@ -59,7 +59,7 @@ def recorded(objects: Sequence[Raw], names: LoggedNames | None = None) -> tuple[
     asked = [name for name in known.nodes if name not in judged.rejections]
     left = known.quota_left(judged.request)
     evaluation = known._feasibility.evaluate(judged.request, asked)
-    notes += recording.judged(1000.0, Asked(judged.request, left, {}), evaluation, "filter")
+    notes += recording.judged(1000.0, DecisionInputs(judged.request, left, {}), evaluation, "filter")
     return list(Transcript(names).records(notes)), judged
 
 

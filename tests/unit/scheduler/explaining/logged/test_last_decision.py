@@ -9,9 +9,9 @@ from tests.unit.scheduler.explaining.logged.records import file_of
 
 from purser.core.decisions import DecisionLogError
 from purser.core.decisions.naming import LoggedNames
-from purser.core.decisions.notes import Asked
+from purser.core.decisions.notes import DecisionInputs
 from purser.core.decisions.records import NodesJudged, SimulationStart
-from purser.core.fleet.kept import Kept
+from purser.core.fleet.kept import NominatedUsage
 from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, NodeInventory, PodRequest
@@ -104,7 +104,7 @@ def test_a_pod_that_was_placed_early_is_placed_once_it_is_bound():
     made.at += 60
     own, notes = made.fleet.ledger.grant("uid-p"), made.notes[0]
     again = made.evaluator.evaluate(request, ["a"], own=own)
-    notes += made.recording.judged(made.at, Asked(request, UNLIMITED, {}), again, "filter")
+    notes += made.recording.judged(made.at, DecisionInputs(request, UNLIMITED, {}), again, "filter")
     assert (explained(made, "p").state, explained(made, "p").fits) == ("Waiting", ("a",))
     notes += [*made.recording.bound(made.at, "uid-other"), *made.recording.bound(made.at, "uid-p")]
     found = explained(made, "p")
@@ -129,7 +129,7 @@ def test_nodes_that_were_not_asked_about_are_a_reason_and_said_to_have_room():
 
 def test_what_is_kept_for_nominated_pods_and_what_a_quota_leaves_count():
     made = scheduler(nodes=("a",))
-    kept = {"a": Kept({f"a-{n}": Usage(1, 40000, 0, 1) for n in range(2)})}
+    kept = {"a": NominatedUsage({f"a-{n}": Usage(1, 40000, 0, 1) for n in range(2)})}
     made.schedule(asking("p", 9000), ["a"], held=kept)
     assert [each.reason for each in explained(made, "p").reasons] == ["NodeNominated"]
     made.schedule(asking("q", 9000), ["a"], QuotaLimits(8000, 100))
