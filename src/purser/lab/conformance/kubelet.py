@@ -17,7 +17,7 @@ import grpc.aio
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.check import CheckFailed
-from purser.lab.conformance.wire import PluginConnection, Stream, until_listens
+from purser.lab.conformance.wire import PluginConnection, Stream, wait_until_listening
 from purser.lab.kubelet.serving import DIAL_TIMEOUT_S, SOCKET_NAME, SocketServer
 
 
@@ -164,7 +164,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
 
     async def _dial(self, note: RegisterCall) -> None:
         path = self.folder / note.request.endpoint
-        await until_listens(path)
+        await wait_until_listening(path)
         note.served_while_pending = note.pending
         former = self.endpoints.get(note.request.resource_name)
         if former is not None and former.is_still_at(path):

@@ -214,7 +214,7 @@ def allocate_request(*containers: Iterable[str]) -> Any:
     )
 
 
-async def until_listens(path: Path) -> None:
+async def wait_until_listening(path: Path) -> None:
     """Wait, without a limit, until a process accepts connections at a unix socket."""
     while not listens(path):  # noqa: ASYNC110 - there is no notification of a served socket
         await asyncio.sleep(SOCKET_POLL_PERIOD_S)

@@ -55,8 +55,8 @@ def has_nfd(node: NodeView) -> bool:
 def contradicts_nfd(node: NodeView) -> bool:
     """Whether Purser's discovery once saw something else than node-feature-discovery sees now. Its word must not count
     on the day on which node-feature-discovery is away."""
-    facts, sees = facts_of(node), _nfd_sees_gpu(node)
-    return facts is not None and (sees or has_nfd(node)) and bool(facts.gpus) is not sees
+    facts, nfd_sees_gpu = facts_of(node), _nfd_sees_gpu(node)
+    return facts is not None and (nfd_sees_gpu or has_nfd(node)) and bool(facts.gpus) is not nfd_sees_gpu
 
 
 def _nfd_sees_gpu(node: NodeView) -> bool:

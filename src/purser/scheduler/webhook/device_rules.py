@@ -85,9 +85,9 @@ class DeviceRules:
 
     def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""
-        return None if self.trusts(pod) else self._with_way_out(names_no_devices(pod))
+        return None if self.trusts(pod) else self._with_remedy(names_no_devices(pod))
 
-    def _with_way_out(self, decision: Decision | None) -> Decision | None:
+    def _with_remedy(self, decision: Decision | None) -> Decision | None:
         """A refusal that says where pods may do so."""
         if decision is None or decision.allowed:
             return decision
@@ -107,7 +107,7 @@ class DeviceRules:
         """Asked of a pod that the dialects can read."""
         there = self._enforcements()
         refused = stays_within_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
-        return self._with_way_out(refused) if device_access.exposes_node(pod.spec) else refused
+        return self._with_remedy(refused) if device_access.exposes_node(pod.spec) else refused
 
     def of_change(self, before: PodReading, after: PodReading) -> Decision | None:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
