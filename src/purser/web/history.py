@@ -11,6 +11,7 @@ from types import TracebackType
 
 import structlog
 
+from purser.core.decoding import brief
 from purser.kube import Clock
 from purser.usage import (
     IdleGpu,
@@ -28,10 +29,12 @@ log = structlog.get_logger("purser.web")
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400, "30d": 30 * 86400}
 """What a viewer can choose."""
 DEFAULT_WINDOW = "24h"
+SEE_LOG = "The use of GPUs cannot be read: Purser's log has the details."
+"""All that viewers of one namespace are told: what Prometheus says may name anything."""
 QUERY_TIMEOUT_S = 60.0
 _FRESH_FOR_S = 60.0
 _FRESH_PART = 200
-"""A longer time is asked about as often as its curves get a new point."""
+"""A longer time is asked about as often as its curves get a new point, and sooner where it could not be read."""
 _PATIENCE_S = 2.0
 """How long a page waits for what is being read. Then it is shown without, and fetched again soon."""
 
@@ -97,12 +100,14 @@ class UsageHistory:
                     await read_idle(self._prometheus, end_s, self._selector),
                 )
                 found.problem = ""
+                fresh_for_s = max(_FRESH_FOR_S, seconds / _FRESH_PART)
             except PrometheusError as error:
-                found.problem = str(error)
+                log.warning("The use of GPUs cannot be read", error=brief(error))
+                found.problem, fresh_for_s = str(error), _FRESH_FOR_S
             except Exception:
                 log.exception("Failed to read the use of GPUs from Prometheus")
-                found.problem = "The use of GPUs cannot be read: Purser's log has the details."
-        found.fresh_until = self._clock.monotonic() + max(_FRESH_FOR_S, seconds / _FRESH_PART)
+                found.problem, fresh_for_s = SEE_LOG, _FRESH_FOR_S
+        found.fresh_until = self._clock.monotonic() + fresh_for_s
 
 
 def part_of(history: History, namespace: str) -> History:

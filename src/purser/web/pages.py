@@ -13,7 +13,7 @@ from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHe
 from purser.kube import Clock, ConfigError, KubeError
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
-from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, part_of
+from purser.web.history import DEFAULT_WINDOW, SEE_LOG, WINDOWS_S, UsageHistory, part_of
 from purser.web.past_use import PastUse, past_use
 from purser.web.rendering import Renderer
 from purser.web.rollouts import operand_names, rollout_rows
@@ -150,6 +150,8 @@ class Pages:
         history, problem = await self._history.of(window)
         session = request.get(SESSION)
         namespace = "" if session is None else session.namespace
+        if problem and namespace:
+            problem = SEE_LOG
         return past_use(window, history and part_of(history, namespace), problem, state, shows_all=not namespace)
 
     async def _operator(self, request: web.Request) -> web.Response:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import ClientSession, web
-from tests.unit.kube.servers import serving
+from tests.unit.kube.servers import ManualClock, serving
 from tests.unit.top.states import cluster, gpu, grant, node
 
 from purser.telemetry import listening
@@ -144,6 +144,26 @@ async def test_a_prometheus_that_does_not_answer_is_said_and_the_rest_is_shown(s
         fake.status = status
         text = await text_of(client, "/use")
         assert says in text and "By namespace" in text and "Reading" not in text
+
+
+async def test_viewers_of_a_namespace_are_not_told_where_prometheus_is_or_what_it_says():
+    async with used("team-b") as (client, fake, _):
+        fake.status = 500
+        text = await text_of(client, "/use")
+        assert "Purser&#39;s log has the details" in text and LOCAL_ADDRESS not in text
+
+
+async def test_what_could_not_be_read_is_read_again_soon_however_long_the_time():
+    clock = ManualClock()
+    fake = FakePrometheus()
+    async with serving(fake.handle) as url, UsageHistory(Prometheus(url), "", clock) as history:
+        fake.status = 503
+        found, problem = await history.of("30d")
+        assert found is None and problem
+        fake.status = 200
+        clock.advance(60.0)
+        found, problem = await history.of("30d")
+        assert found is not None and not problem
 
 
 async def test_without_one_the_page_says_how_to_have_it():
