@@ -76,7 +76,7 @@ class Prometheus:
             raise ValueError("the token has characters that are not allowed in an HTTP header")
         if token and self._url.user:
             raise ValueError("a token and a user in the URL are mutually exclusive: use only one of them")
-        self._server = f"Prometheus at {URL(url).with_user(None)}"
+        self._server = f"Prometheus at {URL(url).with_user(None).with_query(None)}"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
@@ -129,7 +129,7 @@ class Prometheus:
         return answer.data.result
 
     def _no_number(self, error: ValueError) -> PrometheusError:
-        return PrometheusError(f"{self._server} returned a value that is not a number ({error}): {CHECK_URL}")
+        return PrometheusError(f"{self._server} returned a value that is not a number ({brief(error)}): {CHECK_URL}")
 
     def _failure(self, error: Exception) -> str:
         """What went wrong between here and the server, and what to do."""

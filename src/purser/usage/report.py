@@ -16,6 +16,9 @@ MAX_STEPS = 2000
 
 MIN_STEP_S = 60
 
+MAX_AMOUNT = 1e12
+"""GPUs, times samples: anybody whose metrics are scraped can claim more, and sums of those have no result."""
+
 _HOUR_S = 3600
 
 GPUS = "max by (model, state) (purser_cluster_gpus{selector})"
@@ -115,4 +118,9 @@ def selected(expression: str, selector: str) -> str:
 
 
 def _by_namespace(answer: list[tuple[Mapping[str, str], float]]) -> dict[str, float]:
-    return {labels.get("namespace", ""): value for labels, value in answer if math.isfinite(value)}
+    return {labels.get("namespace", ""): value for labels, value in answer if is_amount(value)}
+
+
+def is_amount(value: float) -> bool:
+    """Whether a value of Prometheus can be a number of GPUs, or a sum of some: NaN, for example, is none."""
+    return 0 <= value <= MAX_AMOUNT

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 24
 _MOST_TICKS = 5
+_LEAST_TOP = 0.1
+"""Of the axis of values: labels have two decimals."""
 _ROWS = 12
 _HOUR_S, _DAY_S = 3600, 86400
 _TIME_STEPS_S = (
@@ -61,8 +63,9 @@ def chart(times_s: Sequence[float], curves: Sequence[tuple[str, Sequence[float]]
     known = [value for _, values in curves for value in values if math.isfinite(value)]
     if len(times_s) < 2 or not known:
         return None
-    step = _nice_step(max(known))
-    top = step * max(math.ceil(max(known) / step), 1)
+    most = max(*known, _LEAST_TOP)
+    step = _nice_step(most)
+    top = step * math.ceil(most / step)
     start, end = times_s[0], times_s[-1]
 
     def x(at_s: float) -> float:
@@ -111,9 +114,9 @@ def _mark(at_s: float, step_s: float) -> str:
 
 def _nice_step(most: float) -> float:
     """1, 2 or 5 times a power of ten, so that few steps reach the top."""
-    power = 10.0 ** math.floor(math.log10(most / _MOST_TICKS)) if most > 0 else 1.0
+    power = 10.0 ** math.floor(math.log10(most / _MOST_TICKS))
     return next(power * each for each in (1, 2, 5, 10) if power * each * _MOST_TICKS >= most or each == 10)
 
 
 def _amount(value: float) -> str:
-    return "-" if not math.isfinite(value) else f"{value:,.2f}".rstrip("0").rstrip(".")
+    return "-" if not math.isfinite(value) else f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")

@@ -24,6 +24,14 @@ def test_axes_have_round_numbers_and_rows_the_newest_first():
     assert found.rows[0] == ("1970-01-01 04:00", ["9", "-"])
 
 
+def test_of_next_to_nothing_the_axis_has_labels_that_differ():
+    for value in (0.0, -0.0, -3.0, 5e-324, 1e-320, 0.004, 0.03):
+        found = chart(HOUR, [("a", [value] * 5)])
+        labels = [tick.label for tick in found.y_ticks]
+        assert len(set(labels)) == len(labels) and labels[0] == "0"
+        assert found.rows[0][1] != ["-0"]
+
+
 @pytest.mark.parametrize(("times", "values"), [([1.0], [1.0]), (HOUR, [NAN] * 5), ([], [])])
 def test_of_nothing_there_is_no_picture(times, values):
     assert chart(times, [("a", values)]) is None

@@ -146,6 +146,25 @@ async def test_a_prometheus_that_does_not_answer_is_said_and_the_rest_is_shown(s
         assert says in text and "By namespace" in text and "Reading" not in text
 
 
+@pytest.mark.parametrize("value", ["1.7e308", "1e300", "-5", "NaN", "+Inf", "-Inf", "-0", "5e-324", "9" * 400])
+async def test_numbers_that_are_no_amounts_are_left_out(value):
+    async with used() as (client, fake, _):
+        series = [({"namespace": name, "node": "n"}, value) for name in ("", "team-a", "team-b", "team-b")]
+        fake.of = lambda query: series
+        text = await text_of(client, "/use?since=1h")
+        assert "By namespace" in text and "-0<" not in text and "inf" not in text and "nan" not in text
+
+
+async def test_a_problem_is_one_short_line_without_credentials():
+    fake = FakePrometheus()
+    fake.of = lambda query: [({}, "x" * 100_000)]
+    async with serving(fake.handle) as url:
+        secret = url.replace("://", "://user:secret@") + "/?token=secret"
+        async with UsageHistory(Prometheus(secret), "", PageClock()) as history:
+            _, problem = await history.of("1h")
+    assert "not a number" in problem and len(problem) < 1000 and "secret" not in problem
+
+
 async def test_viewers_of_a_namespace_are_not_told_where_prometheus_is_or_what_it_says():
     async with used("team-b") as (client, fake, _):
         fake.status = 500
