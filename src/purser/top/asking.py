@@ -5,10 +5,10 @@ A state that has not changed is not sent again (``If-None-Match``).
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -150,7 +150,12 @@ class StateReader:
         """What the operator rolls out. Raises as `read` does, and `KubeError` for a namespace's reader."""
         if self._api.namespace:
             raise KubeError("Only viewers of the whole cluster can see the rollout: log in without a namespace.")
-        answer = await self._get(f"{self._base}/rollout", _rollouts.read, MAX_STATE_ANSWER_BYTES)
+        try:
+            answer = await self._get(f"{self._base}/rollout", _rollouts.read, MAX_STATE_ANSWER_BYTES)
+        except ReadAnswerError as error:
+            if error.status == 404:
+                raise KubeError(f"The scheduler is too old to report what the operator rolls out: {error}") from error
+            raise
         assert answer is not None, "only who sends a tag is told that nothing has changed"
         return answer[0]
 
@@ -188,8 +193,8 @@ class PolledScheduler:
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
-        self._nodes: Recent[str, tuple[asyncio.Task[NodeDetails | None], float]] = Recent(MAX_NODES)
-        """What was asked of each node, and until when the answer is new."""
+        self._nodes: Recent[str, _Asked[NodeDetails | None]] = Recent(MAX_NODES)
+        self._rollout: _Asked[Rollout] | None = None
         self._one_by_one = asyncio.Lock()
         """Of answers: the scheduler sends few to a user at once."""
 
@@ -213,8 +218,10 @@ class PolledScheduler:
             await self._clock.sleep(POLL_INTERVAL_S)
 
     async def rollout(self) -> Rollout:
-        """What the scheduler knows of it."""
-        return await self._reader.read_rollout()
+        """Asked of the scheduler once for all who look at it."""
+        if self._rollout is None or self._rollout.is_old(self._clock):
+            self._rollout = _Asked(self._alone(self._reader.read_rollout), self._clock)
+        return await self._rollout.answer()
 
     async def details(self, namespace: str, pod: str) -> list[str]:
         """What the state says of a pod."""
@@ -228,16 +235,29 @@ class PolledScheduler:
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Asked of the scheduler once for all who look at the node."""
-        known, now = self._nodes.get(name), self._clock.monotonic()
-        if known is None or now >= known[1]:
-            task = asyncio.ensure_future(self._asked(name))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
-            known = self._nodes.put(name, (task, now + POLL_INTERVAL_S))
-        return await asyncio.shield(known[0])
+        known = self._nodes.get(name)
+        if known is None or known.is_old(self._clock):
+            known = self._nodes.put(name, _Asked(self._alone(lambda: self._reader.read_node(name)), self._clock))
+        return await known.answer()
 
-    async def _asked(self, name: str) -> NodeDetails | None:
+    async def _alone(self, read: Callable[[], Coroutine[Any, Any, Document]]) -> Document:
         async with self._one_by_one:
-            return await self._reader.read_node(name)
+            return await read()
+
+
+class _Asked(Generic[Document]):
+    """A question that all share who ask it while the answer is on its way, or new."""
+
+    def __init__(self, asking: Coroutine[Any, Any, Document], clock: Clock) -> None:
+        self._task = asyncio.ensure_future(asking)
+        self._task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
+        self._fresh_until = clock.monotonic() + POLL_INTERVAL_S
+
+    def is_old(self, clock: Clock) -> bool:
+        return self._task.done() and clock.monotonic() >= self._fresh_until
+
+    async def answer(self) -> Document:
+        return await asyncio.shield(self._task)
 
 
 def reason_lines(pod: StateWaiting) -> list[str]:

@@ -14,7 +14,15 @@ from tests.unit.kube.servers import serving
 from purser.core.state import StateReplica, rollout
 from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
-from purser.top.asking import POLL_INTERVAL_S, PolledScheduler, ReadApi, StateReader, reason_lines, token_in
+from purser.top.asking import (
+    POLL_INTERVAL_S,
+    PolledScheduler,
+    ReadAnswerError,
+    ReadApi,
+    StateReader,
+    reason_lines,
+    token_in,
+)
 
 from .states import cluster, details, node, waiting
 
@@ -129,6 +137,29 @@ async def test_a_node_is_asked_about_once_for_all_who_look_at_it(tmp_path):
         assert seen[-1] == "/v1/namespaces/team-a/nodes/n"
 
 
+async def test_of_a_scheduler_that_does_not_answer_each_thing_is_asked_once_at_a_time(tmp_path):
+    seen, may_answer = [], asyncio.Event()
+
+    async def handle(request):
+        seen.append(request.path)
+        await may_answer.wait()
+        return web.Response(status=503)
+
+    async with reading(tmp_path, handle) as (reader, api):
+        clock = StandingClock()
+        source = PolledScheduler(reader, api, clock)
+        asking = []
+        for _ in range(5):
+            asking += [asyncio.ensure_future(source.node_details("n")), asyncio.ensure_future(source.rollout())]
+            await asyncio.sleep(0.01)
+            clock.ahead_s += POLL_INTERVAL_S
+        asking[0].cancel()
+        may_answer.set()
+        found = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(each) for each in found[1:]] == [ReadAnswerError] * 9
+        assert sorted(seen) == ["/v1/nodes/n", "/v1/rollout"]
+
+
 def test_a_reason_of_which_only_the_number_is_known_is_a_line():
     pod = waiting("big")
     counted = msgspec.structs.replace(pod, reasons=(msgspec.structs.replace(pod.reasons[0], text="", nodes=3),))
@@ -211,6 +242,7 @@ async def test_the_rollout_is_read_and_what_is_wrong_with_it_is_said(tmp_path):
     answers = [
         web.json_response(msgspec.to_builtins(rollout({"gpus": {"state": "ready"}}, ()))),
         web.Response(text="?"),
+        web.Response(status=404),
     ]
 
     async def handle(request):
@@ -218,9 +250,15 @@ async def test_the_rollout_is_read_and_what_is_wrong_with_it_is_said(tmp_path):
         return answers.pop(0)
 
     async with reading(tmp_path, handle) as (reader, api):
-        source = PolledScheduler(reader, api, SystemClock())
-        assert (await source.rollout()).policies[0].name == "gpus"
+        clock = StandingClock()
+        source = PolledScheduler(reader, api, clock)
+        found = await asyncio.gather(*(source.rollout() for _ in range(3)))
+        assert [each.policies[0].name for each in found] == ["gpus"] * 3
+        clock.ahead_s += POLL_INTERVAL_S
         with pytest.raises(KubeError, match="rollout document cannot be read"):
+            await source.rollout()
+        clock.ahead_s += POLL_INTERVAL_S
+        with pytest.raises(KubeError, match="The scheduler is too old"):
             await source.rollout()
         async with StateReader(dataclasses.replace(api, namespace="team-a")) as of_team:
             with pytest.raises(KubeError, match="viewers of the whole cluster"):
