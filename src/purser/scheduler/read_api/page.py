@@ -128,11 +128,11 @@ class StatePage:
     async def _make(self) -> _Snapshot:
         began = self._clock.monotonic()
         made = _Snapshot(self._replica())
-        await _in_steps(self._put_nodes(made), _NODES_AT_ONCE)
-        await _in_steps(self._put_grants(made), _PODS_AT_ONCE)
-        await _in_steps(self._put_waiting(made), _PODS_AT_ONCE)
-        made.nodes_digest = await _digest(made.nameless_nodes)
-        made.digest = await _digest(_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
+        await in_steps(self._put_nodes(made), _NODES_AT_ONCE)
+        await in_steps(self._put_grants(made), _PODS_AT_ONCE)
+        await in_steps(self._put_waiting(made), _PODS_AT_ONCE)
+        made.nodes_digest = await digest_of(made.nameless_nodes)
+        made.digest = await digest_of(_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
         now = self._clock.monotonic()
         self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
         if self._last is None or self._last.digest != made.digest:
@@ -182,9 +182,9 @@ class StatePage:
         nodes = snapshot.nameless_nodes
         if not scope.has_all_nodes:
             nodes = []
-            await _in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
-        nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await _digest(nodes)
-        digest = await _digest([nodes_digest, *_pieces(replica, (), grants, waiting)])
+            await in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
+        nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await digest_of(nodes)
+        digest = await digest_of([nodes_digest, *_pieces(replica, (), grants, waiting)])
         known = self._sequences.get(scope)
         sequence = known[1] if known is not None and known[0] == digest else snapshot.sequence
         self._sequences.put(scope, (digest, sequence))
@@ -234,14 +234,14 @@ def _all(by_namespace: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
         yield from by_namespace[namespace]
 
 
-async def _in_steps(work: Iterator[None], at_once: int) -> None:
+async def in_steps(work: Iterator[None], at_once: int) -> None:
     """Do work, and let others have their turn after so many steps."""
     for done, _ in enumerate(work, 1):
         if done % at_once == 0:
             await asyncio.sleep(0)
 
 
-async def _digest(pieces: Iterable[bytes]) -> bytes:
+async def digest_of(pieces: Iterable[bytes]) -> bytes:
     """Equal for equal pieces."""
     digest = hashlib.blake2b(digest_size=16)
     for done, piece in enumerate(pieces, 1):

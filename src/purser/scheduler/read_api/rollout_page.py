@@ -1,18 +1,22 @@
 """The rollout document of this replica: ClusterPolicies are listed when somebody asks, once a second at most."""
 
 import asyncio
-import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from purser.adapters.rollouts import make_rollout, read_policies
+from purser.adapters.rollouts import read_policies, rollout_node_of
+from purser.core.state import Rollout, rollout
 from purser.kube import Client, Clock
 from purser.kube.objects import Node
-from purser.scheduler.read_api.page import FRESH_FOR_S, EncodedState
+from purser.scheduler.read_api.page import FRESH_FOR_S, EncodedState, digest_of, in_steps
 
 _REST = 3.0
 """For so many times as long as it took to make, a document is not made again."""
+LIST_TIMEOUT_S = 2.0
+"""Requests that wait for the API server take up the places of those for other documents."""
+_NODES_AT_ONCE = 64
+"""Between two turns of the event loop: a millisecond's work."""
 
 
 class RolloutPage:
@@ -37,10 +41,32 @@ class RolloutPage:
         self._making = None
 
     async def _make(self) -> EncodedState:
-        statuses, problems = await read_policies(self._client)
-        began, nodes = self._clock.monotonic(), list(self._nodes())
-        made = await asyncio.to_thread(lambda: msgspec.json.encode(make_rollout(statuses, nodes, problems)))
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT_S):
+                statuses, problems = await read_policies(self._client)
+        except TimeoutError:
+            statuses, problems = {}, [f"ClusterPolicies cannot be listed: no answer within {LIST_TIMEOUT_S:g} s"]
+        nodes: list[bytes] = []
+        await in_steps(self._put_nodes(nodes), _NODES_AT_ONCE)
+        pieces = tuple(_pieces(rollout(statuses, (), problems), nodes))
+        self._last = EncodedState(f'"{(await digest_of(pieces)).hex()}"', pieces)
         now = self._clock.monotonic()
         self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
-        self._last = EncodedState(f'"{hashlib.sha256(made).hexdigest()[:32]}"', (made,))
         return self._last
+
+    def _put_nodes(self, encoded: list[bytes]) -> Iterator[None]:
+        for node in sorted(self._nodes(), key=lambda each: each.metadata.name):
+            if (found := rollout_node_of(node)) is not None:
+                encoded.append((b"," if encoded else b"") + msgspec.json.encode(found))
+            yield
+
+
+def _pieces(rest: Rollout, nodes: Sequence[bytes]) -> Iterator[bytes]:
+    """A document in the order of the fields of `Rollout`."""
+    yield b'{"version":%s,"policies":%s,"nodes":[' % (
+        msgspec.json.encode(rest.version),
+        msgspec.json.encode(rest.policies),
+    )
+    yield from nodes
+    yield b'],"problems":%s}' % msgspec.json.encode(rest.problems)

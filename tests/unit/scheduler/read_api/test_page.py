@@ -7,8 +7,12 @@ import pytest
 from tests.unit.scheduler.extender_world import replica, server
 
 from purser.core.names import CORDONED_GPUS_ANNOTATION
-from purser.core.state import ClusterState, StateGpuHealth, StateReplica
+from purser.core.state import ClusterState, Rollout, StateGpuHealth, StateReplica
+from purser.kube import SystemClock
+from purser.kube.client import Listing
+from purser.kube.objects import Node, ObjectMeta
 from purser.kube.resources import NODES
+from purser.scheduler.read_api import RolloutPage, rollout_page
 from purser.scheduler.read_api.page import FRESH_FOR_S, StatePage
 
 REPLICA = StateReplica("pod-1", True, "pod-1")
@@ -140,3 +144,45 @@ async def test_what_is_asked_meanwhile_goes_first(world):
         await asyncio.sleep(0)
         turns += 1
     assert turns >= 5
+
+
+class Policies:
+    """An API server with two policies; it answers when the test lets it."""
+
+    def __init__(self):
+        self.lists = 0
+        self.may_answer = asyncio.Event()
+
+    async def list(self, resource):
+        self.lists += 1
+        await self.may_answer.wait()
+        items = [{"metadata": {"name": name}, "status": {"state": "ready"}} for name in ("b", "a")]
+        return Listing(items, "1")
+
+
+async def test_the_rollout_is_a_document_in_small_pieces():
+    gates = {"nvidia.com/gpu.deploy.driver": "true"}
+    nodes = [Node(metadata=ObjectMeta(name=name, labels=gates)) for name in ("n10", "n9")]
+    policies = Policies()
+    policies.may_answer.set()
+    page = RolloutPage(policies, lambda: nodes, SystemClock())
+    made, again = await asyncio.gather(page.current(), page.current())
+    assert made is again and policies.lists == 1
+    found = msgspec.json.decode(body(made), type=Rollout)
+    assert msgspec.json.encode(found) == body(made), "the types say otherwise, or in another order"
+    assert [each.name for each in found.policies] == ["a", "b"]
+    assert [each.name for each in found.nodes] == ["n10", "n9"]
+    assert all(piece.count(b'"gates"') <= 1 for piece in made.pieces)
+
+
+async def test_an_api_server_that_does_not_list_policies_keeps_nobody_waiting(monkeypatch):
+    monkeypatch.setattr(rollout_page, "LIST_TIMEOUT_S", 0.01)
+    policies = Policies()
+    page = RolloutPage(policies, lambda: (), SystemClock())
+    async with asyncio.timeout(10):
+        left = asyncio.ensure_future(page.current())
+        await asyncio.sleep(0)
+        left.cancel()
+        found = msgspec.json.decode(body(await page.current()), type=Rollout)
+    assert (found.policies, policies.lists) == ((), 1)
+    assert found.problems == ("ClusterPolicies cannot be listed: no answer within 0.01 s",)
