@@ -5,10 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from purser.core.model import PcieLevel
-from purser.core.state import NodeDetails, StateKubelet, StateLink, StateNodeGpu, StatePoolPlace
-
-MAX_COLUMNS = 32
-"""GPUs that have a column in the matrix: more are no node's, but of other vendors' divided cards."""
+from purser.core.state import MAX_LINKED_GPUS, NodeDetails, StateKubelet, StateLink, StateNodeGpu, StatePoolPlace
 
 ITSELF, UNKNOWN, DIFFER = "X", "?", "*"
 _NVLINKS = "NV"
@@ -69,7 +66,7 @@ class NodeHardware:
 
 def hardware_of(details: NodeDetails) -> NodeHardware:
     """What is shown of a node's details."""
-    columns = details.gpus[:MAX_COLUMNS]
+    columns = details.gpus[:MAX_LINKED_GPUS]
     rows = [GpuLinksRow(each, _words(each, columns), numbers(each.numa_nodes)) for each in details.gpus]
     pools = [
         PoolLinksRow(each, [UNKNOWN if level is None else _LEVEL_WORDS[level] for level in each.levels[: len(columns)]])

@@ -9,12 +9,11 @@ from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, details, gpu, grant, node, waiting
 from tests.waiting import limit as waiting_limit
 
-from purser.core.state import ADVICE, NodeDetails, StateGpuHealth
+from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateGpuHealth
 from purser.kube import KubeError
 from purser.top.steps import PodStep
 from purser.web import pages
 from purser.web.access import is_this_machine
-from purser.web.hardware import MAX_COLUMNS
 from purser.web.pages import NODES_PER_PAGE
 from purser.web.tables import MAX_PODS_OF_A_REASON
 
@@ -121,7 +120,10 @@ async def test_a_node_shows_what_connects_its_gpus_and_what_its_kubelet_lists():
         (NodeDetails("n", details("n", 1).gpus, (), None), "Places of GPUs"),
         (NodeDetails("n", details("n", 1).gpus, (), None), "nobody reports on this kubelet"),
         (NodeDetails("n", tuple(unlinked(2)), (), None), "Nothing is known of what connects the GPUs."),
-        (details("n", MAX_COLUMNS + 1), f"The first {MAX_COLUMNS} of {MAX_COLUMNS + 1} GPUs have a column."),
+        (
+            details("n", MAX_LINKED_GPUS + 1),
+            f"The first {MAX_LINKED_GPUS} of {MAX_LINKED_GPUS + 1} GPUs have a column.",
+        ),
     ],
 )
 async def test_what_is_not_known_of_a_node_is_said(found, says):

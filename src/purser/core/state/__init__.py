@@ -23,6 +23,7 @@ from purser.core.state.documents import (
 )
 from purser.core.state.node_details import details_of_gpus, node_details
 from purser.core.state.node_documents import (
+    MAX_LINKED_GPUS,
     NodeDetails,
     StateKubelet,
     StateKubeletResource,
@@ -47,6 +48,7 @@ from purser.core.state.rollout import (
 
 __all__ = [
     "ADVICE",
+    "MAX_LINKED_GPUS",
     "ROLLOUT_VERSION",
     "STATE_VERSION",
     "ClusterState",

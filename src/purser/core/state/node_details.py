@@ -1,6 +1,6 @@
 """The document on one node, of its inventory and of what its kubelet reported."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from purser.core.fleet import NodeState
 from purser.core.fleet.kubelet_snapshot import ReportedKubelet
@@ -9,6 +9,7 @@ from purser.core.kubelet.state import PluginResource
 from purser.core.model import Device, PcieLevel, PoolPlace
 from purser.core.sriov.pairs import pairing_depth
 from purser.core.state.node_documents import (
+    MAX_LINKED_GPUS,
     NodeDetails,
     StateKubelet,
     StateKubeletResource,
@@ -25,7 +26,7 @@ def node_details(node: NodeState, report: ReportedKubelet | None) -> NodeDetails
     gpus = _gpus(node)
     return NodeDetails(
         name=node.name,
-        gpus=tuple(_gpu(each, gpus) for each in gpus),
+        gpus=_node_gpus(gpus),
         pools=tuple(_pools(node, gpus)),
         kubelet=None if report is None else _kubelet(report),
     )
@@ -34,15 +35,20 @@ def node_details(node: NodeState, report: ReportedKubelet | None) -> NodeDetails
 def details_of_gpus(node: NodeState, uuids: Collection[str]) -> NodeDetails:
     """What somebody may know who may know of these GPUs of the node alone."""
     gpus = [each for each in _gpus(node) if each.uuid in uuids]
-    return NodeDetails(node.name, tuple(_gpu(each, gpus) for each in gpus), pools=(), kubelet=None)
+    return NodeDetails(node.name, _node_gpus(gpus), pools=(), kubelet=None)
 
 
 def _gpus(node: NodeState) -> list[Device]:
     return [each.device for each in node.devices if not each.device.parent]
 
 
-def _gpu(gpu: Device, all_gpus: Collection[Device]) -> StateNodeGpu:
-    links = tuple(_link(gpu, other) for other in all_gpus if other is not gpu)
+def _node_gpus(gpus: Sequence[Device]) -> tuple[StateNodeGpu, ...]:
+    linked = gpus[:MAX_LINKED_GPUS]
+    return tuple(_gpu(each, linked if number < MAX_LINKED_GPUS else ()) for number, each in enumerate(gpus))
+
+
+def _gpu(gpu: Device, linked: Collection[Device]) -> StateNodeGpu:
+    links = tuple(_link(gpu, other) for other in linked if other is not gpu)
     return StateNodeGpu(gpu.uuid, gpu.index, gpu.pci_bus_id, gpu.numa_nodes, links)
 
 

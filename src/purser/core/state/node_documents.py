@@ -8,6 +8,9 @@ import msgspec
 from purser.core.model import PcieLevel
 from purser.core.state.documents import STATE_VERSION
 
+MAX_LINKED_GPUS = 32
+"""GPUs of a node between which links are listed: more are no node's, but of other vendors' divided cards."""
+
 
 class StateLink(msgspec.Struct, frozen=True, gc=False):
     """What connects a GPU with another one of its node."""
@@ -33,7 +36,7 @@ class StateNodeGpu(msgspec.Struct, frozen=True):
     numa_nodes: tuple[int, ...]
     """Empty: not known."""
     links: tuple[StateLink, ...]
-    """To each other GPU that is listed here."""
+    """To each other GPU of the first 32 that are listed here; empty: it is none of these."""
 
 
 class StatePoolPlace(msgspec.Struct, frozen=True):

@@ -16,9 +16,12 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.read_api.page import EncodedState, Scope
 
 MAX_NODES = 64
-"""Nodes' documents that are kept, until something of the node changes."""
+"""Documents that are kept, until something of the node changes."""
 
-_Known = tuple[NodeState, ReportedKubelet | None, EncodedState]
+_Key = tuple[str, str | None]
+"""A node, and the namespace whose GPUs alone are shown; None: all are."""
+_Source = tuple[NodeState, ReportedKubelet | None, frozenset[str] | None]
+"""What a document is made of: the node, its kubelet's report, and the GPUs that are shown."""
 
 
 class NodePage:
@@ -26,7 +29,7 @@ class NodePage:
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
-        self._known: Recent[str, _Known] = Recent(MAX_NODES)
+        self._known: Recent[_Key, tuple[_Source, EncodedState]] = Recent(MAX_NODES)
 
     def of(self, name: str, scope: Scope | None = None) -> EncodedState | None:
         """A node's document for readers of one namespace's part or the whole; None: no node of that name that they may
@@ -36,19 +39,25 @@ class NodePage:
         if node is None:
             return None
         if scope is None or scope.has_all_nodes:
-            return self._whole(node, fleet.kubelet_report(name))
-        held = {
+            return self._document((name, None), (node, fleet.kubelet_report(name), None))
+        held = frozenset(
             uuid for grant in fleet.ledger.grants(name) if grant.namespace == scope.namespace for uuid in grant.uuids
-        }
-        return _encoded(details_of_gpus(node, held)) if held else None
+        )
+        return self._document((name, scope.namespace), (node, None, held)) if held else None
 
-    def _whole(self, node: NodeState, report: ReportedKubelet | None) -> EncodedState:
-        known = self._known.get(node.name)
-        if known is not None and known[0] is node and known[1] is report:
-            return known[2]
-        made = _encoded(node_details(node, report))
-        self._known.put(node.name, (node, report, made))
+    def _document(self, key: _Key, source: _Source) -> EncodedState:
+        known = self._known.get(key)
+        if known is not None and _is_same(known[0], source):
+            return known[1]
+        node, report, held = source
+        made = _encoded(node_details(node, report) if held is None else details_of_gpus(node, held))
+        self._known.put(key, (source, made))
         return made
+
+
+def _is_same(one: _Source, other: _Source) -> bool:
+    """Nodes and reports are others where anything in them is; comparing them takes time."""
+    return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 
 
 def _encoded(details: NodeDetails) -> EncodedState:

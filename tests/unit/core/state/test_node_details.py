@@ -33,7 +33,7 @@ from purser.core.model import (
     PoolPlace,
     PoolShare,
 )
-from purser.core.state import StateKubeletResource, details_of_gpus, node_details
+from purser.core.state import MAX_LINKED_GPUS, StateKubeletResource, details_of_gpus, node_details
 
 NET = "mellanox.com/net"
 CONFIG = KubeletConfig("v1.34.1", TopologyPolicy.RESTRICTED, cpu_policy=CpuPolicy.STATIC)
@@ -96,6 +96,11 @@ def test_each_gpu_has_what_connects_it_with_each_other_one():
     differ = {(each.uuid, link.peer) for each in found.gpus for link in each.links if link.nvlinks_differ}
     assert differ == {("g0", "g2"), ("g2", "g0")}
     assert (found.pools, found.kubelet) == ((), None)
+
+
+def test_links_of_a_node_with_very_many_gpus_are_those_between_the_first():
+    found = details(fleet_of(*(gpu(number) for number in range(MAX_LINKED_GPUS + 3))))
+    assert [len(each.links) for each in found.gpus] == [MAX_LINKED_GPUS - 1] * MAX_LINKED_GPUS + [0] * 3
 
 
 def test_of_gpus_that_alone_may_be_known_of_nothing_else_is_said():

@@ -85,6 +85,7 @@ def test_no_document_names_a_pod_or_gpus_that_its_reader_may_not_know_of(nodes, 
                 assert {each.uuid for each in found.gpus} == own
                 assert {link.peer for each in found.gpus for link in each.links} <= own
                 assert (found.pools, found.kubelet) == ((), None)
+                assert page.of(f"node-{number}", Scope(namespace, False)) is part, "made once for all requests"
         assert not any(name.encode() in body(whole) for name in NAMESPACES)
     assert page.of("node-9") is None
     assert page.of("node-9", Scope("alpha", True)) is None
