@@ -190,8 +190,8 @@ def rollout(statuses: Mapping[str, Any], nodes: Iterable[RolloutNode], problems:
             policies.append(rollout_policy(name, statuses[name]))
         except UnreadableError as error:
             found.append(str(error))
-    # The active one is what people look for.
-    policies.sort(key=lambda policy: policy.state == "ignored")
+    # The active one is what people look for; of one without a state nobody knows yet whether it will be ignored.
+    policies.sort(key=lambda policy: {"ignored": 2, "": 1}.get(policy.state, 0))
     return Rollout(
         ROLLOUT_VERSION, tuple(policies), tuple(sorted(nodes, key=lambda node: natural(node.name))), tuple(found)
     )

@@ -55,10 +55,9 @@ def _leaves(value):
 
 
 def test_the_active_policy_comes_first():
-    names = [
-        each.name for each in rollout({"a": {"state": "ignored"}, "b10": {}, "b9": {"state": "ready"}}, ()).policies
-    ]
-    assert names == ["b9", "b10", "a"]
+    statuses = {"a": {"state": "ignored"}, "b1": {}, "b10": {"state": "notReady"}, "b9": {"state": "ready"}}
+    names = [each.name for each in rollout(statuses, ()).policies]
+    assert names == ["b9", "b10", "b1", "a"]
 
 
 @pytest.mark.parametrize("status", [{"nodes": 3}, {"operands": [{"name": 7}]}, "x", {"upgrade": {"halted": "yes"}}])
