@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from purser.core.state import ClusterState, Rollout, RolloutNode, RolloutPolicy
 from purser.core.wording import natural
 
+MAX_OPERANDS = 32
+"""Columns of the nodes' table: several times as many as the operator has."""
 _GATE_WORDS = {
     "": "waits",
     "true": "admitted",
@@ -64,11 +66,11 @@ def active_policy(rollout: Rollout) -> RolloutPolicy | None:
 
 def operand_names(rollout: Rollout) -> list[str]:
     """The operands that the active policy enables, in the order of their rollout; without a policy, those that nodes
-    have labels of."""
+    have labels of: the first of them, since nodes can have any labels."""
     policy = active_policy(rollout)
     if policy is not None and policy.operands:
-        return [each.name for each in policy.operands if each.state != "disabled"]
-    return sorted({operand for node in rollout.nodes for operand in node.gates})
+        return [each.name for each in policy.operands if each.state != "disabled"][:MAX_OPERANDS]
+    return sorted({operand for node in rollout.nodes for operand in node.gates})[:MAX_OPERANDS]
 
 
 def rollout_rows(rollout: Rollout, state: ClusterState) -> list[RolloutRow]:

@@ -4,9 +4,9 @@ import pytest
 from tests.unit.top.states import cluster, grant, node
 
 from purser.core.state import rollout, rollout_node
-from purser.kube import KubeError
+from purser.kube import ConfigError, KubeError
 from purser.web.pages import NODES_PER_PAGE
-from purser.web.rollouts import operand_names, rollout_rows
+from purser.web.rollouts import MAX_OPERANDS, operand_names, rollout_rows
 
 from .pages import Source, served
 from .test_pages import text_of
@@ -117,10 +117,20 @@ async def test_many_nodes_are_on_several_pages():
         assert f">n{NODES_PER_PAGE}</a>" in last and 'rel="next"' not in last
 
 
-@pytest.mark.parametrize("why", ["https://s/v1/rollout answered 404: not found", "cannot be reached"])
-async def test_a_rollout_that_cannot_be_read_is_said_on_the_page(why):
+async def test_labels_of_a_node_cannot_make_the_table_too_wide():
     source = Source()
-    source.rolled_out = KubeError(why)
+    source.rolled_out = rollout({}, [_node("n", **{f"{DEPLOY}x{number}": "<b>" for number in range(1000)})])
     async with served(source) as (client, _):
         text = await text_of(client, "/operator")
-    assert why in text and "no ClusterPolicy" not in text
+    assert text.count("<th") < MAX_OPERANDS + 10 and "<b>" not in text
+
+
+@pytest.mark.parametrize(
+    "error", [KubeError("https://s/v1/rollout answered 503: ?"), ConfigError("--token-file f: no such file")]
+)
+async def test_a_rollout_that_cannot_be_read_is_said_on_the_page(error):
+    source = Source()
+    source.rolled_out = error
+    async with served(source) as (client, _):
+        text = await text_of(client, "/operator")
+    assert str(error) in text and "no ClusterPolicy" not in text

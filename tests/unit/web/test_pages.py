@@ -144,7 +144,7 @@ async def test_a_scheduler_that_does_not_answer_does_not_hold_up_a_node(monkeypa
 
     source.node_details = never
     async with served(source) as (client, _):
-        assert "is not responding" in await text_of(client, "/nodes/n")
+        assert "could not be read in time" in await text_of(client, "/nodes/n")
 
 
 HOSTILE = "<script>alert('&\"</script>"
