@@ -1,5 +1,6 @@
 """How the use of GPUs went on: a curve for each namespace, and which GPUs are held and idle since when."""
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 
@@ -58,7 +59,9 @@ async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, 
 
     async def curves(expression: str) -> dict[str, tuple[float, ...]]:
         found = await prometheus.ask_range(selected(expression, selector), times[0], end_s, step_s)
-        return {labels.get("namespace", ""): _at(times, step_s, values) for labels, values in found}
+        return await asyncio.to_thread(
+            lambda: {labels.get("namespace", ""): _at(times, step_s, values) for labels, values in found}
+        )
 
     nothing = (math.nan,) * len(times)
     return UsageOverTime(

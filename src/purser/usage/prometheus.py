@@ -1,7 +1,8 @@
 """A Prometheus' HTTP API, as far as it is asked: one expression at one time, or at regular times."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -42,6 +43,7 @@ class PrometheusSeries(msgspec.Struct, frozen=True):
     """Unix times and values, as text."""
 
 
+T = TypeVar("T")
 S = TypeVar("S", PrometheusSample, PrometheusSeries)
 
 
@@ -93,10 +95,7 @@ class Prometheus:
         """Labels and value of each series at a unix time. Raises `PrometheusError`."""
         form = {"query": expression, "time": f"{at_s:.3f}"}
         found = await self._results("query", form, _answers)
-        try:
-            return [(each.metric, float(each.value[1])) for each in found]
-        except ValueError as error:
-            raise self._no_number(error) from error
+        return await self._numbers(lambda: [(each.metric, float(each.value[1])) for each in found])
 
     async def ask_range(
         self, expression: str, start_s: float, end_s: float, step_s: float
@@ -105,10 +104,9 @@ class Prometheus:
         `PrometheusError`."""
         form = {"query": expression, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
         found = await self._results("query_range", form, _range_answers)
-        try:
-            return [(each.metric, [(at, float(value)) for at, value in each.values]) for each in found]
-        except ValueError as error:
-            raise self._no_number(error) from error
+        return await self._numbers(
+            lambda: [(each.metric, [(at, float(value)) for at, value in each.values]) for each in found]
+        )
 
     async def _results(self, path: str, form: Mapping[str, str], reader: JsonReader[_Answer[S]]) -> list[S]:
         try:
@@ -117,7 +115,8 @@ class Prometheus:
                     raise PrometheusError(
                         f"{self._server} rejected the credentials (status {response.status}): {LOGIN_ADVICE}"
                     )
-                answer = reader.read(await _body(response))
+                body = await _body(response)
+            answer = await asyncio.to_thread(reader.read, body)  # 30 MB take more than a second
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise PrometheusError(f"{self._server} {self._failure(error)}") from error
         except UnreadableError as error:
@@ -128,8 +127,12 @@ class Prometheus:
             raise PrometheusError(f"{self._server} {what}")
         return answer.data.result
 
-    def _no_number(self, error: ValueError) -> PrometheusError:
-        return PrometheusError(f"{self._server} returned a value that is not a number ({brief(error)}): {CHECK_URL}")
+    async def _numbers(self, read: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(read)  # as above
+        except ValueError as error:
+            what = f"returned a value that is not a number ({brief(error)})"
+            raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
 
     def _failure(self, error: Exception) -> str:
         """What went wrong between here and the server, and what to do."""

@@ -1,6 +1,7 @@
 """The use of GPUs over time, from what speaks Prometheus' API; a real one is asked in tests/cluster/test_usage.py."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +10,7 @@ from tests.unit.kube.servers import ManualClock, serving
 from tests.unit.top.states import cluster, gpu, grant, node
 
 from purser.telemetry import listening
-from purser.usage import Prometheus
+from purser.usage import Prometheus, prometheus
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.history import UsageHistory, part_of
 from purser.web.pages import SESSION, Pages, Session
@@ -163,6 +164,21 @@ async def test_a_problem_is_one_short_line_without_credentials():
         async with UsageHistory(Prometheus(secret), "", PageClock()) as history:
             _, problem = await history.of("1h")
     assert "not a number" in problem and len(problem) < 1000 and "secret" not in problem
+
+
+async def test_large_answers_are_read_beside_the_event_loop(monkeypatch):
+    threads = []
+
+    class Reader:
+        def read(self, body):
+            threads.append(threading.current_thread())
+            return known.read(body)
+
+    known = prometheus._range_answers
+    monkeypatch.setattr(prometheus, "_range_answers", Reader())
+    async with used() as (client, _, _):
+        await text_of(client, "/use?since=1h")
+    assert threads and threading.main_thread() not in threads
 
 
 async def test_viewers_of_a_namespace_are_not_told_where_prometheus_is_or_what_it_says():
