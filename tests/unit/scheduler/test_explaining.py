@@ -209,6 +209,13 @@ def test_a_suggestion_is_read_from_the_condition_as_kube_scheduler_ends_it(messa
     assert found.suggestion == "", "it fits by now"
 
 
+def test_a_condition_of_a_megabyte_of_blanks_takes_no_time():
+    waits = pod("p", gpu(9000))
+    message = f"{ADVICE}{LESS}{' ' * 1_000_000}x"
+    waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    assert Overview(cluster(waits)).complete().waiting[0].suggestion == LESS
+
+
 def test_without_a_suggestion_in_the_condition_there_is_none():
     waits = pod("p", gpu(9000))
     waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "there is room if"}]

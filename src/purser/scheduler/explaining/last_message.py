@@ -26,8 +26,9 @@ def last_message(pod: Pod) -> str:
 
 def last_advice(pod: Pod) -> str:
     """By which change it would fit, by the same condition; empty where none is known."""
-    advice = _message(pod).rpartition(ADVICE)
-    return brief(_AFTER.split(advice[2], maxsplit=1)[0], MAX_ADVICE) if advice[1] else ""
+    _, found, rest = _message(pod).rpartition(ADVICE)
+    # In one line, and not longer than this: the pattern would take long for many blanks.
+    return brief(_AFTER.split(brief(rest, 4 * MAX_ADVICE), maxsplit=1)[0], MAX_ADVICE) if found else ""
 
 
 def _message(pod: Pod) -> str:
