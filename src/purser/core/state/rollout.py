@@ -24,6 +24,8 @@ from purser.core.names import (
 from purser.core.wording import natural
 
 ROLLOUT_VERSION = "v1"
+MAX_FAILURE = 1000
+"""Characters of why a node's upgrade failed: its kubelet, too, may write the annotation."""
 
 
 class RolloutCondition(msgspec.Struct, frozen=True):
@@ -171,11 +173,11 @@ def rollout_node(
     return RolloutNode(
         name=name,
         cordoned=cordoned,
-        cordoned_by=annotations.get(CORDONED_BY_ANNOTATION, "") if cordoned else "",
+        cordoned_by=brief(annotations.get(CORDONED_BY_ANNOTATION, "")) if cordoned else "",
         pool=labels.get(POOL_LABEL, ""),
         gates=dict(sorted(gates.items())),
         upgrade=labels.get(UPGRADE_STATE_LABEL, ""),
-        upgrade_failure=annotations.get(UPGRADE_FAILURE_ANNOTATION, ""),
+        upgrade_failure=brief(annotations.get(UPGRADE_FAILURE_ANNOTATION, ""), MAX_FAILURE),
         mig_layout=labels.get(MIG_CONFIG_LABEL, ""),
         mig_state=labels.get(MIG_STATE_LABEL, ""),
     )

@@ -109,6 +109,8 @@ def test_a_node_shows_its_gates_its_upgrade_and_its_layout():
     assert (found.upgrade, found.mig_layout, found.mig_state) == ("drain-required", "all-1g.10gb", "pending")
     assert (found.pool, found.cordoned_by) == ("p", "driver-upgrade")
     assert rollout_node("n", {"kubernetes.io/os": "linux"}, {}, cordoned=False) is None
+    long = {"purser.dev/cordoned-by": "x\n" * 100_000, "purser.dev/driver-upgrade-failure": "x\n" * 100_000}
+    assert len(msgspec.json.encode(rollout_node("n", labels, long, cordoned=True))) < 2000
 
 
 def test_readers_ask_for_the_operators_policies():
