@@ -16,8 +16,16 @@ from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, SEE_LOG, WINDOWS_S, UsageHistory, part_of
 from purser.web.past_use import PastUse, past_use
 from purser.web.rendering import Renderer
-from purser.web.rollouts import operand_names, rollout_rows
-from purser.web.tables import gpu_places, node_rows, others_with_reason, use_by_model, use_by_namespace, waiting_groups
+from purser.web.rollouts import MAX_DISTURBED, disturbed_next, operand_names, rollout_rows
+from purser.web.tables import (
+    gpu_places,
+    node_rows,
+    others_with_reason,
+    sick_gpus,
+    use_by_model,
+    use_by_namespace,
+    waiting_groups,
+)
 
 log = structlog.get_logger("purser.web")
 
@@ -128,6 +136,7 @@ class Pages:
             "waiting": waiting,
             "why": why,
             "others": others,
+            "sick": [] if grant is None else sick_gpus(state, grant),
             "steps": request[FEED].steps(namespace, name),
         }
         return self.page(request, "pod.html", values)
@@ -165,8 +174,11 @@ class Pages:
         rows = await asyncio.to_thread(rollout_rows, rollout, state)  # half a second for 5000 nodes
         pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
         page = min(_number(request.query.get("page", "")), pages)
+        disturbed = disturbed_next(rows)
         values = {
             "rollout": rollout,
+            "disturbed": disturbed[:MAX_DISTURBED],
+            "disturbed_total": len(disturbed),
             "operands": operand_names(rollout),
             "rows": rows[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE],
             "total": len(rows),
@@ -240,7 +252,7 @@ async def _hardware(request: web.Request, node: str) -> tuple[NodeHardware | Non
 
 
 def _not_found(text: str) -> web.HTTPNotFound:
-    return web.HTTPNotFound(text=f"{text} It may have gone.")
+    return web.HTTPNotFound(text=f"{text} It may have been deleted.")
 
 
 def _number(text: str) -> int:

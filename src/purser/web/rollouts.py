@@ -1,16 +1,18 @@
 """What the operator's page shows: nodes by who needs a look first, and the gates of each in words."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from purser.core.state import ClusterState, Rollout, RolloutNode, RolloutPolicy
+from purser.core.state import ClusterState, Rollout, RolloutNode, RolloutPolicy, StateGrant
 from purser.core.wording import natural
 
 MAX_OPERANDS = 32
 """Columns of the nodes' table: several times as many as the operator has."""
+MAX_DISTURBED = 50
+"""Nodes that are listed with their pods."""
+_WAITS, _NOT_NEEDED = "waits", "not needed"
 _GATE_WORDS = {
-    "": "waits",
     "true": "admitted",
     "false": "excluded",
     "paused-for-driver-upgrade": "paused: driver upgrade",
@@ -18,9 +20,25 @@ _GATE_WORDS = {
     "pre-installed": "the node's own",
 }
 """Values of the labels ``nvidia.com/gpu.deploy.<operand>``; others are shown as they are."""
-_ADMITTED = {"true", "pre-installed"}
-_SETTLED_UPGRADES = {"", "upgrade-done"}
+_ADMITTED = {"true", "pre-installed", "false"}
+_STEP_WORDS = {
+    "upgrade-required": "pending",
+    "cordon-required": "being cordoned",
+    "wait-for-jobs-required": "waits for jobs",
+    "pod-deletion-required": "GPU pods are being evicted",
+    "drain-required": "is being drained",
+    "pod-restart-required": "driver is being replaced",
+    "validation-required": "is being validated",
+    "uncordon-required": "being uncordoned",
+    "upgrade-done": "done",
+    "upgrade-failed": "failed",
+}
+"""Values of the label ``nvidia.com/gpu-driver-upgrade-state``, in the order in which a node goes through them."""
+_PENDING = "upgrade-required"
+_SETTLED_UPGRADES = {"", "upgrade-done", _PENDING}
 _FAILED_UPGRADE = "upgrade-failed"
+_EMPTIED = ("validation-required", "uncordon-required", "upgrade-done", "upgrade-failed")
+"""Steps from which on no pod is evicted any more."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +46,8 @@ class Gate:
     """Whether an operand may run on a node."""
 
     words: str
-    is_admitted: bool
+    is_settled: bool
+    """Whether it stays so: the operand is admitted, not needed, or excluded by people."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +59,32 @@ class RolloutRow:
     """One for each operand of the page's table."""
     failure: str
     """Why it cannot become ready by itself; empty: nothing is known to keep it from that."""
-    pods: int
+    pods: Sequence[StateGrant]
     """That hold GPUs there, as far as the viewer may see them."""
 
     @property
+    def step(self) -> str:
+        """Of the driver upgrade, in words."""
+        return _STEP_WORDS.get(self.node.upgrade, self.node.upgrade) or "none"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether its driver will be upgraded later."""
+        return self.node.upgrade == _PENDING
+
+    @property
+    def will_be_disturbed(self) -> bool:
+        """Whether pods on it have yet to leave for the driver upgrade."""
+        return self.node.upgrade in _STEP_WORDS and self.node.upgrade not in _EMPTIED
+
+    @property
     def is_changing(self) -> bool:
-        """Whether its driver is being upgraded, its MIG layout changed, or an operand is not admitted yet."""
+        """Whether its driver is being upgraded, its MIG layout is being changed, or an operand waits or is paused."""
         node = self.node
         return (
             node.upgrade not in _SETTLED_UPGRADES
             or node.mig_state not in ("", "success", "failed")
-            or not all(gate.is_admitted for gate in self.gates)
+            or not all(gate.is_settled for gate in self.gates)
         )
 
     @property
@@ -75,19 +109,37 @@ def operand_names(rollout: Rollout) -> list[str]:
 
 def rollout_rows(rollout: Rollout, state: ClusterState) -> list[RolloutRow]:
     """All nodes: those that have failed first, then those that change."""
-    operands = operand_names(rollout)
+    operands, awaited = operand_names(rollout), _awaited(rollout)
     failures = _failures(rollout)
-    pods = Counter(grant.node for grant in state.grants)
+    pods: dict[str, list[StateGrant]] = defaultdict(list)
+    for grant in state.grants:
+        pods[grant.node].append(grant)
     rows = [
         RolloutRow(
             node=node,
-            gates=[_gate(node.gates.get(operand, "")) for operand in operands],
+            gates=[_gate(node.gates.get(operand, ""), operand in awaited) for operand in operands],
             failure=failures.get(node.name) or node.upgrade_failure,
-            pods=pods[node.name],
+            pods=pods.get(node.name, ()),
         )
         for node in rollout.nodes
     ]
-    return sorted(rows, key=lambda row: (not row.has_failed, not row.is_changing, natural(row.node.name)))
+    return sorted(rows, key=_urgency)
+
+
+def _urgency(row: RolloutRow) -> tuple[object, ...]:
+    return (not row.has_failed, not row.is_changing, not row.is_pending, natural(row.node.name))
+
+
+def disturbed_next(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
+    """The nodes whose GPU pods have yet to leave for the driver upgrade, those where it has begun first."""
+    return sorted((row for row in rows if row.will_be_disturbed), key=lambda row: (row.is_pending, *_urgency(row)))
+
+
+def _awaited(rollout: Rollout) -> frozenset[str]:
+    """Operands that some node waits for. The label of any other is missing where a node does not need it: only nodes
+    with MIG get the MIG manager."""
+    policy = active_policy(rollout)
+    return frozenset(each.name for each in policy.operands if each.waiting) if policy is not None else frozenset()
 
 
 def _failures(rollout: Rollout) -> Mapping[str, str]:
@@ -98,5 +150,7 @@ def _failures(rollout: Rollout) -> Mapping[str, str]:
     }
 
 
-def _gate(value: str) -> Gate:
+def _gate(value: str, is_awaited: bool) -> Gate:
+    if not value:
+        return Gate(_WAITS if is_awaited else _NOT_NEEDED, not is_awaited)
     return Gate(_GATE_WORDS.get(value, value), value in _ADMITTED)

@@ -123,6 +123,15 @@ def gpu_places(state: ClusterState, wanted: Callable[[StateNode, StateGpu], bool
     return sorted(found, key=lambda place: (natural(place.node.name), place.gpu.index, place.gpu.uuid))
 
 
+def sick_gpus(state: ClusterState, grant: StateGrant) -> list[StateGpu]:
+    """The GPUs that a pod holds and that are unhealthy or disputed."""
+    held = held_by_gpu(grant)
+    node = next((each for each in state.nodes if each.name == grant.node), None)
+    gpus = () if node is None else node.gpus
+    bad = (StateGpuHealth.UNHEALTHY, StateGpuHealth.DISPUTED)
+    return [gpu for gpu in gpus if gpu.uuid in held and gpu.health in bad]
+
+
 def waiting_groups(state: ClusterState) -> list[ReasonGroup]:
     """Waiting pods by reason, those of most pods first; of a group the pod that has waited longest first."""
     groups: dict[str, ReasonGroup] = {}

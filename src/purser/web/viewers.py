@@ -79,7 +79,7 @@ class Viewers:
     def _begin(self, viewer: Viewer) -> "_View":
         starting = sum(not view.first.done() for view in self._views.values())
         if starting >= MAX_STARTING or len(self._views) - starting >= MAX_VIEWERS:
-            raise NotServedError("too many people are looking at the pages: try again later")
+            raise NotServedError("too many viewers: try again later")
         view = _View(asyncio.get_running_loop().create_future(), self._clock.monotonic())
         self._views[viewer.key] = view
         view.task = asyncio.ensure_future(self._follow(viewer, view))
@@ -98,7 +98,7 @@ class Viewers:
             if not isinstance(error, KubeError):
                 log.exception("Failed to follow the read API for a viewer")
             elif view.first.done():
-                log.info("A viewer's token is not accepted any more, or the read API does not answer", error=str(error))
+                log.info("A viewer's token is no longer accepted, or the read API does not answer", error=str(error))
             view.fail(error)
         finally:
             view.fail(NotServedError("you have logged out, or the server is stopping"))

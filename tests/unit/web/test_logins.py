@@ -243,7 +243,7 @@ async def test_strangers_keep_nobody_out(monkeypatch):
             assert (await log_in(three, f"stranger-{number}"))[0] == 401
         assert (await log_in(two, "two"))[0] == 303
         status, _, text = await log_in(three, "three")
-        assert status == 503 and "too many people" in text
+        assert status == 503 and "too many viewers" in text
         assert (await get(one, "/nodes"))[0] == 200
 
 

@@ -6,7 +6,7 @@ from tests.unit.top.states import cluster, grant, node
 from purser.core.state import rollout, rollout_node
 from purser.kube import ConfigError, KubeError
 from purser.web.pages import NODES_PER_PAGE
-from purser.web.rollouts import MAX_OPERANDS, operand_names, rollout_rows
+from purser.web.rollouts import MAX_OPERANDS, disturbed_next, operand_names, rollout_rows
 
 from .pages import Source, served
 from .test_pages import text_of
@@ -80,7 +80,8 @@ async def test_the_page_shows_upgrade_operands_pools_and_nodes():
         "Ignored: gpus is older",
         "Failed</span>: driver: exit status 1",
         "Cordoned for the driver upgrade",
-        "drain-required",
+        "is being drained <code>drain-required</code>",
+        "Disturbed next",
         "paused: driver upgrade",
         "all-1g.10gb: pending",
         "&lt;b&gt;halted",
@@ -93,13 +94,37 @@ async def test_the_page_shows_upgrade_operands_pools_and_nodes():
 def test_nodes_that_need_a_look_come_first_and_pods_are_counted():
     state = cluster((node("n1"),), (grant("a", "n2"), grant("b", "n2")), ())
     rows = rollout_rows(example(), state)
-    assert [(row.node.name, row.has_failed, row.is_changing, row.pods) for row in rows] == [
+    assert [(row.node.name, row.has_failed, row.is_changing, len(row.pods)) for row in rows] == [
         ("n10", True, False, 0),
         ("n2", False, True, 2),
         ("n3", False, True, 0),
         ("n1", False, False, 0),
     ]
     assert operand_names(example()) == ["driver", "mig-manager"]
+    assert [(row.node.name, [grant.pod for grant in row.pods]) for row in disturbed_next(rows)] == [("n2", ["a", "b"])]
+
+
+def test_whom_the_upgrade_disturbs_is_asked_of_each_step():
+    steps = ["upgrade-done", "upgrade-required", "validation-required", "pod-deletion-required", "", "odd"]
+    nodes = [_node(f"n{place}", **{"nvidia.com/gpu-driver-upgrade-state": step}) for place, step in enumerate(steps)]
+    rows = rollout_rows(rollout({}, nodes), cluster((), (), ()))
+    assert [row.node.name for row in disturbed_next(rows)] == ["n3", "n1"]
+    assert {row.node.name: row.step for row in rows} == {
+        "n0": "done",
+        "n1": "pending",
+        "n2": "is being validated",
+        "n3": "GPU pods are being evicted",
+        "n4": "none",
+        "n5": "odd",
+    }
+
+
+@pytest.mark.parametrize(("waiting", "words"), [(1, "waits"), (0, "not needed")])
+def test_a_missing_label_is_awaited_only_if_the_operand_waits_somewhere(waiting, words):
+    status = {"state": "ready", "operands": [{"name": "mig-manager", "state": "ready", "waiting": waiting}]}
+    node = rollout_node("n", {"nvidia.com/gpu.present": "true"}, {}, cordoned=False)
+    (row,) = rollout_rows(rollout({"gpus": status}, [node]), cluster((), (), ()))
+    assert [(gate.words, gate.is_settled) for gate in row.gates] == [(words, not waiting)]
 
 
 def test_without_a_policy_operands_are_those_that_nodes_have_labels_of():

@@ -52,6 +52,12 @@ async def test_page(path, shows):
         assert text.count('aria-current="page"') == 1
 
 
+async def test_a_pod_on_a_sick_gpu_is_told_so_on_its_page():
+    sick = msgspec.structs.replace(gpu(0, held=100, health=StateGpuHealth.UNHEALTHY), reason="Xid 79")
+    async with served(Source(cluster((node("n", sick, gpu(1)),), (grant("holder"),)))) as (client, _):
+        assert "which is unhealthy: Xid 79" in await text_of(client, "/pods/default/holder")
+
+
 async def test_a_pod_that_nothing_more_is_known_of_shows_its_reasons():
     source = Source()
     source.lines = []

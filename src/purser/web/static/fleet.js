@@ -197,7 +197,7 @@ function showMatches() {
   const empty = byId("empty");
   let text = "";
   if (order.length === 0) {
-    text = fleet.count > 0 ? "No GPU is like that." : "No GPU is known here.";
+    text = fleet.count > 0 ? "No GPU matches. Pods that wait for a GPU are on the page Waiting." : "No GPU is known here.";
     text = hasArrived ? text : "The fleet is on its way…";
   }
   setText(empty, text);

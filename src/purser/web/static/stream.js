@@ -12,7 +12,7 @@ const LONGEST_RETRY_MS = 30000;
 /** How long a cut may last before the page says so: a reconnect at once is no news. */
 const PATIENCE_MS = 1500;
 
-/** A page whose token is not accepted any more leads to the form for another one. */
+/** A page whose token is no longer accepted leads to the form for another one. */
 async function reloadIfLoggedOut() {
   try {
     const answer = await fetch(location.href, { redirect: "manual", cache: "no-store" });
