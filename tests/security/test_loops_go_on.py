@@ -179,6 +179,7 @@ STARTED_OTHERWISE = {
         Binder.bind: self._bind
         LeadershipGate.wait_open: self._reopen
         AccessControl.verdict: self._review
+        RolloutPage.current: self._make
         StatePage._snapshot: self._make
         _serve: asyncio.to_thread
         _run_concurrently: one

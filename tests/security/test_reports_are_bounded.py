@@ -31,12 +31,12 @@ def test_sixteen_gpus_with_all_slots_fit_in_a_report():
 
 @pytest.mark.parametrize("counts", [(MAX_REPORTED_DEVICES + 1,), (MAX_SLOTS,) * 17, (65_536,)])
 def test_a_report_of_more_devices_is_refused(counts):
-    with pytest.raises(ReportError, match="device ids"):
+    with pytest.raises(ReportError, match="device IDs"):
         state_of(report_of(*counts))
 
 
 def test_and_so_are_resources_that_are_too_many_together():
     report = report_of(MAX_REPORTED_DEVICES)
     more = {**report.resources, "example.com/nic": ResourceReport((DeviceGroup(None, True, (("nic", "0"),)),))}
-    with pytest.raises(ReportError, match="device ids"):
+    with pytest.raises(ReportError, match="device IDs"):
         state_of(msgspec.structs.replace(report, resources=more))

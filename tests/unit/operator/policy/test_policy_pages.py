@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION, MIG_CONFIG_LABEL
 from purser.kube.reasons import FailureReason
 from purser.operator import names
 from purser.operator.order import Operand
@@ -31,7 +31,7 @@ def test_every_word_of_status_is_one_that_the_operator_says() -> None:
 @pytest.mark.parametrize("page", [OPERATOR, MIGRATING], ids=["the operator", "migrating"])
 def test_every_key_on_nodes_and_policies_is_one_that_the_operator_knows(page: str) -> None:
     known = {value for value in vars(names).values() if isinstance(value, str) and "/" in value}
-    known |= {INVENTORY_ANNOTATION, KUBELET_ANNOTATION}
+    known |= {INVENTORY_ANNOTATION, KUBELET_ANNOTATION, MIG_CONFIG_LABEL}
     known |= {each.deploy_label for each in Operand} | {f"{names.DEPLOY_PREFIX}<operand>"}
     told = set(re.findall(r"\b((?:nvidia\.com|purser\.dev)/[\w.<>-]+[\w>])", page))
     versions = {"purser.dev/v1alpha1", "nvidia.com/v1", "nvidia.com/v1alpha1"}
