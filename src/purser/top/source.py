@@ -36,7 +36,8 @@ class StateSource(Protocol):
         ...
 
     async def rollout(self) -> Rollout:
-        """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
+        """What the operator rolls out, a few seconds old at most. Raises `purser.kube.errors.KubeError` and
+        `purser.kube.ConfigError` where it cannot be had."""
         ...
 
     def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
@@ -44,6 +45,5 @@ class StateSource(Protocol):
         ...
 
     async def node_details(self, name: str) -> NodeDetails | None:
-        """How a node's GPUs are connected, and what its kubelet reports; None: there is no such node. Raises
-        `purser.kube.errors.KubeError` where that cannot be had."""
+        """How a node's GPUs are connected, and what its kubelet reports; None: not known. Raises as `rollout` does."""
         ...

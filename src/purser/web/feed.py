@@ -75,7 +75,7 @@ class Feed:
         return await self._source.details(namespace, pod)
 
     async def rollout(self) -> Rollout:
-        """What the operator rolls out, read now. Raises `purser.kube.errors.KubeError` where it cannot be had."""
+        """What the operator rolls out, as `StateSource` has it."""
         return await self._source.rollout()
 
     def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
@@ -83,7 +83,7 @@ class Feed:
         return self._source.steps(namespace, pod)
 
     async def node_details(self, name: str) -> NodeDetails | None:
-        """How a node's GPUs are connected, and what its kubelet reports; None: not known. Raises `KubeError`."""
+        """How a node's GPUs are connected, and what its kubelet reports, as `StateSource` has it."""
         return await self._source.node_details(name)
 
     async def run(self) -> None:

@@ -49,7 +49,8 @@ class RolloutPage:
             statuses, problems = {}, [f"ClusterPolicies cannot be listed: no answer within {LIST_TIMEOUT_S:g} s"]
         nodes: list[bytes] = []
         await in_steps(self._put_nodes(nodes), _NODES_AT_ONCE)
-        pieces = tuple(_pieces(rollout(statuses, (), problems), nodes))
+        rest = await asyncio.to_thread(rollout, statuses, (), problems)  # a status has up to a megabyte
+        pieces = tuple(_pieces(rest, nodes))
         self._last = EncodedState(f'"{(await digest_of(pieces)).hex()}"', pieces)
         now = self._clock.monotonic()
         self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
