@@ -25,7 +25,7 @@ def prometheus_at(url: str, token: str, selector: str, *, timeout_s: float = 120
         selector.encode()
         return Prometheus(url, token=token, timeout_s=timeout_s)
     except ValueError as error:
-        fail(f"invalid --prometheus, --token-file or --selector: {error}", MISUSED)
+        fail(f"invalid --prometheus, or its token or selector: {error}", MISUSED)
 
 
 def seconds_of(since: str) -> float:
@@ -39,11 +39,11 @@ def seconds_of(since: str) -> float:
     return float(seconds)
 
 
-def token_of(file: Path | None) -> str:
-    """What is in ``--token-file``; empty without one. Exits where it cannot be read."""
+def token_of(file: Path | None, option: str = "--token-file") -> str:
+    """What is in the file of an option; empty without one. Exits where it cannot be read."""
     if file is None:
         return ""
     try:
         return file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"--token-file {file}: {error}", MISUSED)
+        fail(f"{option} {file}: {error}", MISUSED)

@@ -129,7 +129,7 @@ def _prometheus(url: str, token_file: Path | None, selector: str) -> "Prometheus
     from purser.cli.prometheus import prometheus_at, token_of
     from purser.web.history import QUERY_TIMEOUT_S
 
-    return prometheus_at(url, token_of(token_file), selector, timeout_s=QUERY_TIMEOUT_S)
+    return prometheus_at(url, token_of(token_file, "--prometheus-token-file"), selector, timeout_s=QUERY_TIMEOUT_S)
 
 
 def _serving_one(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", place: _Place) -> "Serving":

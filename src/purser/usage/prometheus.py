@@ -18,7 +18,7 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 
 CHECK_URL = "check that --prometheus is the URL of Prometheus, without /api/v1"
 REACH_ADVICE = "check --prometheus, or forward a port to Prometheus with kubectl port-forward"
-LOGIN_ADVICE = "use a valid token with --token-file, or add a user to the URL"
+LOGIN_ADVICE = "use a valid token, or add a user to the URL"
 TRUST_ADVICE = "set SSL_CERT_FILE to a file with its CA certificate"
 
 
@@ -149,7 +149,7 @@ class Prometheus:
             case aiohttp.InvalidURL() | aiohttp.TooManyRedirects() | aiohttp.ClientResponseError():
                 return f"does not respond like Prometheus: {CHECK_URL}"
             case TimeoutError():
-                return f"did not respond within {self._timeout.total:g} s: use a shorter --since, or try again"
+                return f"did not respond within {self._timeout.total:g} s: use a shorter period, or try again"
         return f"closed the connection without a response: {CHECK_URL}"
 
 

@@ -115,7 +115,7 @@ async def test_what_is_wrong_with_the_connection_is_one_plain_sentence(monkeypat
     async with prometheus(two_gpus_for_an_hour) as (url, _):
         assert "does not support TLS: use an http:// URL" in await said_by(url.replace("http:", "https:"))
     async with prometheus(lambda query: 401) as (url, _):
-        assert "rejected the credentials (status 401): use a valid token with --token-file" in await said_by(url)
+        assert "rejected the credentials (status 401): use a valid token, or add" in await said_by(url)
 
 
 async def test_a_certificate_that_is_not_trusted_is_said_with_what_to_do():

@@ -18,6 +18,11 @@ from tests.unit.cli.typed import here
         (("--scheduler", "https://a", "--certificate-authority", "/no/ca"), "/no/ca must contain the CA"),
         (("--kubeconfig", "/no/config"), "/no/config"),
         (("--prometheus", "here"), "invalid value 'here' for --prometheus: must be a URL"),
+        (
+            ("--prometheus", "http://a", "--prometheus-token-file", "/no/file"),
+            "purser: --prometheus-token-file /no/file:",
+        ),
+        (("--prometheus", "http://a", "--prometheus-selector", "\udcff"), "invalid --prometheus, or its token or"),
         (("--prometheus-selector", "a=1"), "--prometheus-token-file and --prometheus-selector require --prometheus"),
     ],
 )
