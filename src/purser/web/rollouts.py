@@ -20,7 +20,9 @@ _GATE_WORDS = {
     "pre-installed": "the node's own",
 }
 """Values of the labels ``nvidia.com/gpu.deploy.<operand>``; others are shown as they are."""
-_ADMITTED = {"true", "pre-installed", "false"}
+_ALL_OPERANDS = "operands"
+"""In the place of an operand's name: what people wrote of all of them."""
+_PAUSE = "paused-for-"
 _STEP_WORDS = {
     "upgrade-required": "pending",
     "cordon-required": "being cordoned",
@@ -47,7 +49,7 @@ class Gate:
 
     words: str
     is_settled: bool
-    """Whether it stays so: the operand is admitted, not needed, or excluded by people."""
+    """Whether it stays so until people change something: the operand is admitted, or is not for this node."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,12 @@ def operand_names(rollout: Rollout) -> list[str]:
     policy = active_policy(rollout)
     if policy is not None and policy.operands:
         return [each.name for each in policy.operands if each.state != "disabled"][:MAX_OPERANDS]
-    return sorted({operand for node in rollout.nodes for operand in node.gates})[:MAX_OPERANDS]
+    return sorted({operand for node in rollout.nodes for operand in node.gates} - {_ALL_OPERANDS})[:MAX_OPERANDS]
 
 
 def rollout_rows(rollout: Rollout, state: ClusterState) -> list[RolloutRow]:
     """All nodes: those that have failed first, then those that change."""
-    operands, awaited = operand_names(rollout), _awaited(rollout)
+    operands, waiting = operand_names(rollout), _waiting_operands(rollout)
     failures = _failures(rollout)
     pods: dict[str, list[StateGrant]] = defaultdict(list)
     for grant in state.grants:
@@ -117,7 +119,7 @@ def rollout_rows(rollout: Rollout, state: ClusterState) -> list[RolloutRow]:
     rows = [
         RolloutRow(
             node=node,
-            gates=[_gate(node.gates.get(operand, ""), operand in awaited) for operand in operands],
+            gates=[_gate(node, operand, operand in waiting) for operand in operands],
             failure=failures.get(node.name) or node.upgrade_failure,
             pods=pods.get(node.name, ()),
         )
@@ -135,13 +137,6 @@ def disturbed_next(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
     return sorted((row for row in rows if row.will_be_disturbed), key=lambda row: (row.is_pending, *_urgency(row)))
 
 
-def _awaited(rollout: Rollout) -> frozenset[str]:
-    """Operands that some node waits for. The label of any other is missing where a node does not need it: only nodes
-    with MIG get the MIG manager."""
-    policy = active_policy(rollout)
-    return frozenset(each.name for each in policy.operands if each.waiting) if policy is not None else frozenset()
-
-
 def _failures(rollout: Rollout) -> Mapping[str, str]:
     policy = active_policy(rollout)
     failing = () if policy is None else policy.failing_nodes
@@ -150,7 +145,18 @@ def _failures(rollout: Rollout) -> Mapping[str, str]:
     }
 
 
-def _gate(value: str, is_awaited: bool) -> Gate:
+def _waiting_operands(rollout: Rollout) -> set[str]:
+    """Those that some nodes do not have yet."""
+    policy = active_policy(rollout)
+    return set() if policy is None else {each.name for each in policy.operands if each.waiting}
+
+
+def _gate(node: RolloutNode, operand: str, waits: bool) -> Gate:
+    """``waits``: whether any node waits for the operand. Where none does, those without its label are not to have it,
+    such as GPUs without MIG the MIG manager."""
+    value = node.gates.get(operand, "")
+    if not value and node.gates.get(_ALL_OPERANDS) == "false":
+        value = "false"
     if not value:
-        return Gate(_WAITS if is_awaited else _NOT_NEEDED, not is_awaited)
-    return Gate(_GATE_WORDS.get(value, value), value in _ADMITTED)
+        return Gate(_WAITS, False) if waits else Gate(_NOT_NEEDED, True)
+    return Gate(_GATE_WORDS.get(value, value), not value.startswith(_PAUSE))

@@ -128,7 +128,7 @@ def test_a_missing_label_is_awaited_only_if_the_operand_waits_somewhere(waiting,
 
 
 def test_without_a_policy_operands_are_those_that_nodes_have_labels_of():
-    found = rollout({}, [_node("n", **{DEPLOY + "dcgm": "odd"})])
+    found = rollout({}, [_node("n", **{DEPLOY + "dcgm": "odd", DEPLOY + "operands": "true"})])
     assert operand_names(found) == ["dcgm", "driver", "mig-manager"]
     assert rollout_rows(found, cluster((), (), ()))[0].gates[0].words == "odd"
 
@@ -140,6 +140,25 @@ async def test_many_nodes_are_on_several_pages():
         assert 'rel="next" href="/operator?page=2"' in await text_of(client, "/operator")
         last = await text_of(client, "/operator?page=99999")
         assert f">n{NODES_PER_PAGE}</a>" in last and 'rel="next"' not in last
+
+
+@pytest.mark.parametrize(
+    ("labels", "waiting", "words", "is_changing"),
+    [
+        ({}, 0, ["none", "none"], False),  # GPUs without MIG have no MIG manager
+        ({"driver": "true"}, 1, ["admitted", "waits"], True),
+        ({"driver": "true", "mig-manager": "false"}, 1, ["admitted", "excluded"], False),
+        ({"operands": "false"}, 1, ["excluded", "excluded"], False),
+        ({"driver": "pre-installed", "mig-manager": "true"}, 1, ["the node's own", "admitted"], False),
+        ({"driver": "true", "mig-manager": "paused-for-mig-change"}, 0, ["admitted", "paused: MIG change"], True),
+    ],
+)
+def test_only_nodes_change_that_wait_for_something(labels, waiting, words, is_changing):
+    operands = [{"name": "driver", "state": "ready"}, {"name": "mig-manager", "state": "ready", "waiting": waiting}]
+    gates = {DEPLOY + operand: value for operand, value in labels.items()}
+    node = rollout_node("n", gates | {"nvidia.com/gpu.present": "true"}, {}, cordoned=False)
+    (row,) = rollout_rows(rollout({"p": {"state": "ready", "operands": operands}}, [node]), cluster((), (), ()))
+    assert ([gate.words for gate in row.gates], row.is_changing) == (words, is_changing)
 
 
 async def test_labels_of_a_node_cannot_make_the_table_too_wide():
