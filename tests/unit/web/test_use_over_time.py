@@ -156,6 +156,14 @@ async def test_numbers_that_are_no_amounts_are_left_out(value):
         assert "By namespace" in text and "-0<" not in text and "inf" not in text and "nan" not in text
 
 
+async def test_without_the_agents_metrics_no_gpu_is_called_busy():
+    async with used() as (client, fake, _):
+        of = fake.of
+        fake.of = lambda query: [] if "device" in query else of(query)
+        text = await text_of(client, "/use?since=1h")
+    assert "No GPU that pods hold is known to have been idle for half an hour." in text
+
+
 async def test_a_problem_is_one_short_line_without_credentials():
     fake = FakePrometheus()
     fake.of = lambda query: [({}, "x" * 100_000)]
