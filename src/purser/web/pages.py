@@ -171,7 +171,7 @@ class Pages:
             rollout = await request[FEED].rollout()
         except (KubeError, ConfigError) as error:
             rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
-        rows = await asyncio.to_thread(rollout_rows, rollout, state)  # half a second for 5000 nodes
+        rows = await asyncio.to_thread(rollout_rows, rollout, state)  # 0.1 s for 5000 nodes
         pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
         page = min(_number(request.query.get("page", "")), pages)
         disturbed = disturbed_next(rows)
