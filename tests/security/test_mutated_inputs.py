@@ -103,6 +103,7 @@ from purser.core.sharing import (
     unlike_upstream,
     without_effect,
 )
+from purser.core.state import rollout, rollout_node
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.registration import MAX_PROBLEMS, vendor_devices
 from purser.kube.codec import codec_of
@@ -126,12 +127,16 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
-from purser.top.asking import read_node_details, read_state
+from purser.top.asking import read_node_details, read_rollout, read_state
 from purser.top.drawing import Shown, drawn
 from purser.top.screen import Screen, settled
 from purser.top.view_names import TopView
 from purser.top.views import table_of
+from purser.usage import prometheus
+from purser.usage.over_time import read_over_time
+from purser.web.charts import chart
 from purser.web.hardware import hardware_of
+from purser.web.rollouts import rollout_rows
 from purser.yaml_reading import read_all_yaml
 from tests.tiers import TIER, Tier
 from tests.unit.agent.sriov.test_ddp import ANSWER as DEVLINK
@@ -520,6 +525,22 @@ def log_of_past(folder: Path) -> Callable[[bytes], None]:
     return call
 
 
+ROLLOUT_STATUS = {
+    "state": "notReady",
+    "nodes": {"total": 2, "ready": 1},
+    "operands": [{"name": "driver", "state": "failing", "waiting": 1}],
+    "failingNodes": [{"name": "n", "operand": "driver", "message": "exit 1"}],
+    "upgrade": {"inProgress": 1, "halted": True, "haltReason": "1 of 1 failed"},
+}
+ROLLOUT = rollout(
+    {"gpus": ROLLOUT_STATUS}, [rollout_node("n", {"nvidia.com/gpu.deploy.driver": "true"}, {}, cordoned=False)]
+)
+RANGE = {
+    "status": "success",
+    "data": {"result": [{"metric": {"namespace": "a"}, "values": [[1e9 - 120, "1.5"], [1e9, "NaN"]]}]},
+}
+
+
 def shown_state(data: bytes) -> None:
     """As `purser top --scheduler` shows it."""
     state = read_state(data)
@@ -531,6 +552,37 @@ def shown_state(data: bytes) -> None:
 def shown_node(data: bytes) -> None:
     """As `purser web --scheduler` shows it."""
     hardware_of(read_node_details(data))
+
+
+def shown_rollout(data: bytes) -> None:
+    """As `purser web --scheduler` shows it."""
+    rollout_rows(read_rollout(data), state_of_gpus((), (), ()))
+
+
+def policy_status(data: bytes) -> None:
+    """Of a ClusterPolicy, as the read API sends it and the page shows it."""
+    try:
+        status = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return  # the API server sends none
+    shown_rollout(msgspec.json.encode(rollout({"p": status}, ())))
+
+
+class RangeAnswer:
+    """What a Prometheus answers, whatever it is asked."""
+
+    def __init__(self, data: bytes) -> None:
+        self._found = prometheus._range_answers.read(data).data.result
+
+    async def ask_range(self, *_: object) -> object:
+        return [(each.metric, [(at, float(value)) for at, value in each.values]) for each in self._found]
+
+
+def curves(data: bytes) -> None:
+    """As `purser web --prometheus` draws them."""
+    found = asyncio.run(read_over_time(RangeAnswer(data), 3600, 1e9))
+    for values in (found.gpus, found.unusable, *found.held.values(), *found.busy.values()):
+        chart(found.times_s, [("a", values)])
 
 
 def book(folder: Path) -> Callable[[bytes], None]:
@@ -710,6 +762,9 @@ def entries(folder: Path) -> dict[str, Entry]:
             (UnreadableError,),
         ),
         "a node's details": (shown_node, [msgspec.json.encode(details_of_node("n"))], (UnreadableError,)),
+        "a rollout": (shown_rollout, [msgspec.json.encode(ROLLOUT)], (UnreadableError,)),
+        "a status of a ClusterPolicy": (policy_status, [msgspec.json.encode(ROLLOUT_STATUS)], ()),
+        "curves of Prometheus": (curves, [as_json(RANGE)], (UnreadableError, ValueError)),
         "a cluster in a file": (explained, [dump(*EXPLAINED)], (DumpError, UnknownPodError)),
         "a manifest of pods that do not exist yet": (
             explained_new,

@@ -96,6 +96,11 @@ def read_node_details(text: bytes) -> NodeDetails:
     return _nodes.read(text)
 
 
+def read_rollout(text: bytes) -> Rollout:
+    """What a scheduler answered on the operator's rollout. Raises `UnreadableError`."""
+    return _rollouts.read(text)
+
+
 class StateReader:
     """Reads the state; an async context manager."""
 
@@ -151,7 +156,7 @@ class StateReader:
         if self._api.namespace:
             raise KubeError("Only viewers of the whole cluster can see the rollout: log in without a namespace.")
         try:
-            answer = await self._get(f"{self._base}/rollout", _rollouts.read, MAX_STATE_ANSWER_BYTES)
+            answer = await self._get(f"{self._base}/rollout", read_rollout, MAX_STATE_ANSWER_BYTES)
         except ReadAnswerError as error:
             if error.status == 404:
                 raise KubeError(f"The scheduler is too old to report what the operator rolls out: {error}") from error
