@@ -119,14 +119,6 @@ def test_whom_the_upgrade_disturbs_is_asked_of_each_step():
     }
 
 
-@pytest.mark.parametrize(("waiting", "words"), [(1, "waits"), (0, "not needed")])
-def test_a_missing_label_is_awaited_only_if_the_operand_waits_somewhere(waiting, words):
-    status = {"state": "ready", "operands": [{"name": "mig-manager", "state": "ready", "waiting": waiting}]}
-    node = rollout_node("n", {"nvidia.com/gpu.present": "true"}, {}, cordoned=False)
-    (row,) = rollout_rows(rollout({"gpus": status}, [node]), cluster((), (), ()))
-    assert [(gate.words, gate.is_settled) for gate in row.gates] == [(words, not waiting)]
-
-
 def test_without_a_policy_operands_are_those_that_nodes_have_labels_of():
     found = rollout({}, [_node("n", **{DEPLOY + "dcgm": "odd", DEPLOY + "operands": "true"})])
     assert operand_names(found) == ["dcgm", "driver", "mig-manager"]
@@ -145,7 +137,7 @@ async def test_many_nodes_are_on_several_pages():
 @pytest.mark.parametrize(
     ("labels", "waiting", "words", "is_changing"),
     [
-        ({}, 0, ["none", "none"], False),  # GPUs without MIG have no MIG manager
+        ({}, 0, ["not needed", "not needed"], False),  # GPUs without MIG have no MIG manager
         ({"driver": "true"}, 1, ["admitted", "waits"], True),
         ({"driver": "true", "mig-manager": "false"}, 1, ["admitted", "excluded"], False),
         ({"operands": "false"}, 1, ["excluded", "excluded"], False),
