@@ -48,7 +48,12 @@ STATIC = Lane(
     ),
     at_once=2,
 )
-UNIT = Lane("unit", (_pytest("--lane=unit", "-n2", *BY_FILE, timeout_s=1200),))
+
+
+def _unit(workers: int) -> Run:
+    return _pytest("--lane=unit", f"-n{workers}", *BY_FILE, timeout_s=1200)
+
+
 LAB = Lane("lab", (_pytest("--lane=lab", "-n4", *BY_FILE, *IN_ORDER, timeout_s=1800),), second_try=True)
 _COMPARED = "tests/unit/core/placement/policies/test_purser_small_fleets.py"
 """Policies with one another, by whole simulations: both kernels score alike, which others of these tests show."""
@@ -65,13 +70,13 @@ def _cluster(name: str, *arguments: str, **environment: str) -> Lane:
 
 GATE = (
     STATIC,
-    Lane("unit", (*UNIT.runs, NUMPY)),
+    Lane("unit", (_unit(2), NUMPY)),
     LAB,
     _cluster("cluster"),
     _cluster("oldest", "-m", "oldest", KUBERNETES="1.20.2"),
 )
-FAST = (UNIT, LAB)
-"""What `make test` runs."""
+FAST = (Lane("unit", (_unit(3),)), LAB)
+"""What `make test` runs, side by side: the lab's tests wait for much, and leave room for a third worker."""
 
 
 def lane_of(file: Path) -> str:

@@ -105,6 +105,7 @@ async def shared(quiet_logs, tmp_path):
         yield cluster
 
 
+@pytest.mark.gate
 async def test_pods_get_replicas_and_mig_devices_and_the_ledgers_agree(shared):
     driver = shared.nodes[CUT].driver
     set_mig(driver.folder, 0, enabled=True)

@@ -58,6 +58,7 @@ def cut(driver):
     return sorted(each.start for each in mig_states(driver.folder)[0].instances.values())
 
 
+@pytest.mark.gate
 async def test_pods_get_instances_that_are_created_for_them(cluster):
     cluster, driver = cluster
     await run(cluster, {HALF: "1"}, "half")

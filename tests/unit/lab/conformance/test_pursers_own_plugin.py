@@ -70,6 +70,7 @@ def bad(report):
     }
 
 
+@pytest.mark.gate
 async def test_pursers_agent_passes_everything(folder, driver):
     async with api_server(folder / "kubeconfig") as (_, client):
         await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
