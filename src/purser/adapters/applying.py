@@ -264,7 +264,8 @@ class PlanRun:
                     await asyncio.gather(*(each.synced() for each in informers))
             except TimeoutError:
                 errors = [str(each.error) for each in informers if each.error is not None]
-                raise PlanStoppedError(f"the cluster cannot be watched: {'; '.join(errors)}") from None
+                cause = "; ".join(errors) or f"no complete list within {self._step_timeout_s:.0f} s"
+                raise PlanStoppedError(f"the cluster cannot be watched: {cause}") from None
             yield
         finally:
             for task in tasks:

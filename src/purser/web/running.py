@@ -11,7 +11,7 @@ from purser.web.history import UsageHistory
 from purser.web.logins import LoginAccess
 from purser.web.pages import Pages
 from purser.web.serving import WEB_LIMITS, web_app
-from purser.web.viewers import OpenSource, Viewers
+from purser.web.viewers import SourceFactory, Viewers
 
 
 @asynccontextmanager
@@ -29,7 +29,7 @@ async def serving_pages(
 
 @asynccontextmanager
 async def serving_logins(
-    open_source: OpenSource, clock: Clock, address: str, port: int, *, history: UsageHistory | None = None
+    open_source: SourceFactory, clock: Clock, address: str, port: int, *, history: UsageHistory | None = None
 ) -> AsyncIterator[str]:
     """Serve people who log in, each from a source of their own, until left; else as `serving_pages`."""
     pages = Pages(clock, history)

@@ -45,14 +45,14 @@ class NotServedError(KubeError):
     """This server has no feed for the viewer, whatever the read API may say."""
 
 
-OpenSource = Callable[[Viewer], AbstractAsyncContextManager[StateSource]]
+SourceFactory = Callable[[Viewer], AbstractAsyncContextManager[StateSource]]
 """The source must end when its token is refused."""
 
 
 class Viewers:
     """All that are being served."""
 
-    def __init__(self, open_source: OpenSource, clock: Clock) -> None:
+    def __init__(self, open_source: SourceFactory, clock: Clock) -> None:
         self._open_source, self._clock = open_source, clock
         self._views: dict[bytes, _View] = {}
 

@@ -72,8 +72,8 @@ def parse_container(
     """Memory of one GPU, or an equal part of it on each of as many as the pod's label says."""
     if asks_for(container, GPU_COUNT):
         problems.add(
-            f'container "{container.name}" asks for {GPU_COUNT}, which only nodes list: ask '
-            f"for {GPU_MEM}, and set the number of GPUs in the pod's label {GPU_COUNT}"
+            f'container "{container.name}" requests {GPU_COUNT}, which containers cannot request: request {GPU_MEM} '
+            f"instead, and set the number of GPUs with the pod label {GPU_COUNT}"
         )
         return None
     noted = Problems()

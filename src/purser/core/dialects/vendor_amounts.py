@@ -168,7 +168,7 @@ def _cores_percent(
     soft, cores = family.soft_split, family.cores
     if soft is not None and asks_for(container, soft.cores):
         problems.add(
-            f'container "{container.name}": {soft.cores} applies only to the soft split: remove it, '
+            f'container "{container.name}": {soft.cores} applies only to pods that use soft splitting: remove it, '
             f"or annotate the pod with {soft.annotation}: {soft.value}"
         )
     if cores is None:

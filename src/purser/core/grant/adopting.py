@@ -1,5 +1,7 @@
 """What another scheduler has given a pod, as a grant of Purser's. Pure."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from purser.core.model import (
@@ -27,10 +29,15 @@ def adopted_grant(request: PodRequest, given: Grant, inventory: NodeInventory) -
     """
     devices = {device.uuid: device for device in inventory.devices}
     names = {part.container for part in given.containers}
-    if names != {container.name for container in request.containers}:
-        raise AdoptionError(f"containers {', '.join(sorted(names))} were given GPUs, but other containers ask for them")
+    requesting = {container.name for container in request.containers}
+    if names != requesting:
+        raise AdoptionError(f"GPUs were assigned to {_named(names)}, but requested by {_named(requesting)}")
     parts = tuple(_part(container, given.of(container.name), devices, inventory) for container in request.containers)
     return to_grant(Placement(given.node, parts), request, inventory)
+
+
+def _named(containers: Collection[str]) -> str:
+    return f"{'container' if len(containers) == 1 else 'containers'} {', '.join(sorted(containers))}"
 
 
 def at_least_asked(given: Grant, request: PodRequest, inventory: NodeInventory) -> Grant:

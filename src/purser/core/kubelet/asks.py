@@ -2,7 +2,7 @@
 
 An admission is a generator. It yields a `PreferredAllocation` or an `Allocate`, is sent the answer, and returns an
 `AdmissionOutcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile.
-Callers with real plugins wrap the answers in `Answered`, because device lists change while plugins are asked.
+Callers with real plugins wrap the answers in `AnswerWithDevices`, because device lists change while plugins are asked.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -46,7 +46,7 @@ class FailedAnswer(msgspec.Struct, frozen=True):
 PlainAnswer = tuple[str, ...] | bytes | FailedAnswer
 
 
-class Answered(msgspec.Struct, frozen=True):
+class AnswerWithDevices(msgspec.Struct, frozen=True):
     """An answer, and what plugins reported meanwhile: the admission continues with that."""
 
     answer: PlainAnswer
@@ -55,7 +55,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 Ask = PreferredAllocation | Allocate
-Answer = PlainAnswer | Answered
+Answer = PlainAnswer | AnswerWithDevices
 
 
 class ResourceManager(StrEnum):

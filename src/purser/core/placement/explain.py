@@ -277,7 +277,7 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
             "an amount of memory, but the driver does not report how much memory these GPUs have: ask for whole GPUs"
         )
     elif asked.soft_split and any(not state.device.soft_split for state in found.examples):
-        wants.append("a node that has the library for the soft split")
+        wants.append("a node with the vendor's library for soft splitting")
     elif asked.slices is not None:
         wants.append("a profile that the node does not list")
     elif asked.count > 1 and any(state.device.one_each for state in found.examples):

@@ -215,7 +215,7 @@ def _named(
 def _no_resource_sentence(mig: NodeMigDevice, index: str) -> str:
     write = 'add one to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
     return (
-        f"MIG device {index} is {mig.profile}, which is a part of a GPU instance. The device is ignored because no "
+        f"MIG device {index} is {mig.profile}, which is a part of a GPU instance; the device is ignored because no "
         f"resource matches this profile. Create a compute instance that fills the GPU instance, or {write}"
     )
 

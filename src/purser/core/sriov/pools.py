@@ -147,5 +147,6 @@ def _why_empty(
 
 
 def _used(devices: Sequence[SriovDevice]) -> str:
-    shown = ", ".join(f"{each.id} {each.in_use}" for each in devices[:_DEVICES_SHOWN])
-    return f"{shown} and {len(devices) - _DEVICES_SHOWN} more" if len(devices) > _DEVICES_SHOWN else shown
+    shown = [f"{each.id} {each.in_use}" for each in devices[:_DEVICES_SHOWN]]
+    left = len(devices) - len(shown)
+    return "; ".join([*shown, f"and {counted(left, 'more device')}"] if left else shown)

@@ -67,7 +67,7 @@ def read_each(
         try:
             found.append(converted(each, kind, f"{name}, device {place}"))
         except UnreadableError as error:
-            odd.append(f"{error}. The device is ignored")
+            odd.append(f"{error}; the device is ignored")
     return found
 
 
@@ -103,7 +103,7 @@ def _parse_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
         try:
             found.append(_parse_fields(part, place))
         except RegisterError as error:
-            odd.append(f"{error}. The device is ignored")
+            odd.append(f"{error}; the device is ignored")
     return found
 
 
@@ -135,7 +135,7 @@ def _renamed(register: Register, text: str, odd: list[str]) -> list[RegisteredDe
             named = {ours: one[theirs] for ours, theirs in register.fields.items() if theirs in one}
             found.append(converted({"index": place, **named}, RegisteredDevice, where))
         except UnreadableError as error:
-            odd.append(f"{error}. The device is ignored")
+            odd.append(f"{error}; the device is ignored")
     return found
 
 

@@ -112,7 +112,7 @@ def _devices(
         try:
             found.append(_device(family, each, is_listed, odd))
         except RegisterError as error:
-            odd.append(f"{error}. The device is ignored")
+            odd.append(f"{error}; the device is ignored")
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from purser.lab.driver.mig import MIG_FILE, MigState, read_mig, write_mig
+from purser.lab.driver.mig import MIG_FILE, MigState, parse_mig, write_mig
 from purser.lab.driver.state import DriverState
 from purser.lab.driver.statefile import render
 
@@ -43,7 +43,7 @@ def save(folder: Path, state: DriverState) -> None:
 def load_mig(folder: Path, gpus: int) -> tuple[MigState, ...]:
     """MIG on each of the node's first ``gpus`` GPUs, from ``node.mig``; all have it off where there is no such file."""
     try:
-        return read_mig((folder / MIG_FILE).read_text(encoding="ascii"), gpus)
+        return parse_mig((folder / MIG_FILE).read_text(encoding="ascii"), gpus)
     except FileNotFoundError:
         return (MigState(),) * gpus
 

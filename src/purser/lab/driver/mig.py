@@ -72,7 +72,7 @@ class MigState(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)  # a driver in Python reads the file at every call, and it seldom changes
-def read_mig(text: str, gpus: int) -> tuple[MigState, ...]:
+def parse_mig(text: str, gpus: int) -> tuple[MigState, ...]:
     """MIG on each of the first ``gpus`` GPUs, as the text of ``node.mig`` says; lines on others are passed over."""
     found = [MigState()] * gpus
     for line in text.splitlines():

@@ -11,7 +11,7 @@ from purser.core.kubelet import admission, devicemanager
 from purser.core.kubelet.asks import (
     Admission,
     AdmissionOutcome,
-    Answered,
+    AnswerWithDevices,
     Ask,
     FailedAnswer,
     PlainAnswer,
@@ -91,7 +91,7 @@ async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Admissi
                 books.checkpoint()
             served = ask.container[1]
             answer = await _answer(endpoints, ask)
-            ask = twin.send(Answered(answer, books.devices))
+            ask = twin.send(AnswerWithDevices(answer, books.devices))
     except StopIteration as end:
         outcome: AdmissionOutcome = end.value
     books.commit(outcome.state)

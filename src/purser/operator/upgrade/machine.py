@@ -72,6 +72,7 @@ from purser.operator.upgrade.writes import (
 
 
 NOT_READY = "node is NotReady"
+_OLD_DRIVER_RUNS = "the old driver is still running, so the node is uncordoned and requeued for upgrade"
 
 
 def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -79,7 +80,7 @@ def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     failures meanwhile do not count against its driver, and it keeps its turn for a while (`budget`)."""
     node = progress.node
     if is_untouched(progress):
-        why = f"{NOT_READY}; the old driver still runs, so the node is uncordoned and requeued for upgrade"
+        why = f"{NOT_READY}; {_OLD_DRIVER_RUNS}"
         return to(requeue(node, why), node_event(node, why))
     until = not_ready_deadline(node, fleet)
     if until is None:
@@ -170,7 +171,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     if state not in UNDER_WAY:
         return _failed(progress, fleet) if state is State.FAILED else _idle(progress, fleet)
     if progress.untolerated and is_untouched(progress):
-        why = f"{progress.untolerated}; the old driver still runs, so the node is uncordoned and requeued for upgrade"
+        why = f"{progress.untolerated}; {_OLD_DRIVER_RUNS}"
         return to(requeue(node, why), node_event(node, why, warning=True))
     if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _pods_kept_away(progress)):
         return _stop_clock(progress, why)

@@ -21,7 +21,7 @@ from purser.core.fleet import Fleet
 from purser.core.grant.adopting import at_least_asked
 from purser.core.model import Grant
 from purser.core.vendors import hami_nodes
-from purser.core.wording import some
+from purser.core.wording import counted, some
 from purser.kube import Clock, key_of
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started
@@ -152,7 +152,8 @@ class HamiRecords:
         asked = devices_asked(pod)
         greedy = next((part for part in grant.containers if len(part.shares) > asked.get(part.container, 0)), None)
         if greedy is not None:
-            numbers = f"{len(greedy.shares)} GPUs, but the container requests {asked.get(greedy.container, 0)}"
+            given, requested = counted(len(greedy.shares), "GPU"), asked.get(greedy.container, 0)
+            numbers = f"{given}, but the container requests {requested}"
             return f"{hami.DEVICES_ALLOCATED} gives container {greedy.container} {numbers}"
         return ""
 

@@ -36,9 +36,9 @@ from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.waiting import WaitingPods
 
-FIRST_AFTER_S = 10.0
+FIRST_ADVICE_DELAY_S = 10.0
 """From a pod's first refusal: most pods are placed before."""
-AGAIN_AFTER_S = 60.0
+ADVICE_REFRESH_INTERVAL_S = 60.0
 """From one search to the next, of a pod that was refused again meanwhile."""
 VERDICT_PERIOD_S = 0.05
 """From one verdict to the next at least."""
@@ -85,7 +85,7 @@ class PodAdvisor:
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
         """The pod fits nowhere."""
         known = self._waiting.get(request.uid)
-        due = self._cache.clock.monotonic() + FIRST_AFTER_S if known is None else known.due
+        due = self._cache.clock.monotonic() + FIRST_ADVICE_DELAY_S if known is None else known.due
         self._waiting.put(_Refused(request, node_names, due, ways="" if known is None else known.ways))
 
     def with_advice(self, pod_uid: str, why: str, most: int) -> str:
@@ -134,7 +134,7 @@ class PodAdvisor:
         known = self._waiting.get(uid)
         if known is None or not self._is_active():
             return
-        due = self._cache.clock.monotonic() + AGAIN_AFTER_S
+        due = self._cache.clock.monotonic() + ADVICE_REFRESH_INTERVAL_S
         self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways))
         self._on_advice(uid, ways)
         if ways and ways != refused.ways:

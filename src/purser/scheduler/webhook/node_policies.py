@@ -123,7 +123,7 @@ def _node_rules() -> dict[str, str]:
         ): "the service account may not write the node's status",
         **{
             _kept(part.title(), "k in variables.amounts"): (
-                f"the service account may write the {part} of its own resources only"
+                f"the service account may write only its own resources in status.{part}"
             )
             for part in AMOUNT_FIELDS
         },

@@ -19,8 +19,8 @@ CAUSES = {
     "lacks_cpu": "too little CPU on the node",
     "lacks_both": "too little of both left",
     "no_access": "of a model that the pod does not allow",
-    "no_use": "unusable by pods without GPUs",
-    "no_use_lacks_cpu": "unusable by pods without GPUs, too little CPU",
+    "no_use": "pod requests no GPU",
+    "no_use_lacks_cpu": "pod requests no GPU, and too little CPU is left",
 }
 """What idle GPUs are idle for, in words."""
 

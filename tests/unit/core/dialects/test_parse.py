@@ -116,7 +116,7 @@ def test_a_container_without_any_device_makes_no_request(limits):
             'aliyun.com/gpu-mem "8138" is out of range: must be a number of GiB of GPU memory from 1 to 1023',
         ),
         ({"gpumem": "8Gi"}, 'aliyun.com/gpu-mem "8Gi" is not an integer: must be a number of GiB of GPU memory'),
-        ({"gpumem": 8, "gpucount": 1}, "the number of GPUs in the pod's label aliyun.com/gpu-count"),
+        ({"gpumem": 8, "gpucount": 1}, "the number of GPUs with the pod label aliyun.com/gpu-count"),
         (
             {"gpumem": 8, "mem": 8},
             "mixes nvidia.com/gpumem and aliyun.com/gpu-mem: use the resources of only one system",

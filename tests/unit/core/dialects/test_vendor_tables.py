@@ -97,7 +97,10 @@ def test_what_a_container_asks_for(limits, expected):
         ({DCU: 1, DCU_CORES: 101}, 'hygon.com/dcucores "101" is out of range'),
         ({NPU: 1, NPU_MEM: 32769}, "is out of range: must be at most"),
         ({NPU: 2, NPU_MEM: 2000}, "a container can have several devices of Ascend 910A only if they are whole"),
-        ({NPU: 1, "huawei.com/Ascend910A-core": 2}, "huawei.com/Ascend910A-core applies only to the soft split"),
+        (
+            {NPU: 1, "huawei.com/Ascend910A-core": 2},
+            "Ascend910A-core applies only to pods that use soft splitting",
+        ),
         ({MT: 1, MT_MEM: 3}, "one of 2, 4, 8, 16, 32, 64, 96"),
         ({MT: 2, MT_MEM: 64}, "it, or set it to 192"),
         ({BI: 2, BI_CORES: 50}, "it, or set it to 200"),
@@ -209,7 +212,7 @@ def test_ascends_hard_split_knows_templates_and_no_compute():
     for mode in ({}, {"huawei.com/vnpu-mode": "vnpu"}):
         devices = parse(pod({NPU: 1, NPU_MEM: 2000}, **mode)).containers[0].devices
         assert (devices.memory_mib, devices.soft_split, devices.alike) == (2184, False, "")
-        with pytest.raises(DialectError, match="the soft split: remove it, or annotate the pod with"):
+        with pytest.raises(DialectError, match="soft splitting: remove it, or annotate the pod with"):
             parse(pod({NPU: 1, NPU_MEM: 2000, NPU_CORES: 30}, **mode))
     assert not parse(pod({DCU: 1}, **SOFT)).containers[0].devices.soft_split
 

@@ -156,7 +156,7 @@ def test_a_device_that_makes_no_sense_costs_itself_alone(bad):
     found = read({"hami.io/node-dcu-register": bad + GOOD}, {"hygon.com/dcunum": 8})
     assert [each.uuid for each in found.devices] == ["DCU-b"]
     (problem,) = found.problems
-    assert problem.startswith("Hygon DCU: ") and problem.endswith(". The device is ignored")
+    assert problem.startswith("Hygon DCU: ") and problem.endswith("; the device is ignored")
 
 
 @pytest.mark.parametrize("bad", [3, None, [], {"id": 1}, {"id": "A0", "count": "16"}, {"id": "A0", "health": 1}])

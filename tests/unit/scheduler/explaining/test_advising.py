@@ -19,7 +19,7 @@ from purser.core.names import CORDONED_GPUS_ANNOTATION
 from purser.core.placement import Evaluator
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.scheduler.explaining import ChangeKind, Explainer, advising
-from purser.scheduler.explaining.advising import AGAIN_AFTER_S, FIRST_AFTER_S, VERDICT_PERIOD_S
+from purser.scheduler.explaining.advising import ADVICE_REFRESH_INTERVAL_S, FIRST_ADVICE_DELAY_S, VERDICT_PERIOD_S
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.live_judge import LiveJudge
 from purser.scheduler.explaining.suggesting import changes_of_devices
@@ -88,7 +88,7 @@ def suggested(world, pod):
     return dict(world.extender.pending.pods())[pod.metadata.uid].suggestion
 
 
-async def looked(world, clock, *, after_s=FIRST_AFTER_S):
+async def looked(world, clock, *, after_s=FIRST_ADVICE_DELAY_S):
     await clock.sleep(after_s)
     await world.extender._advisor.look()
 
@@ -122,7 +122,7 @@ async def test_a_pod_that_waits_is_told_what_why_says_and_so_is_who_asks_next(mo
         waits = await world.add_pod("waits", **pod)
         why = await refused(world, waits, "a")
         assert "there is room if" not in why
-        await looked(world, clock, after_s=FIRST_AFTER_S - 1)
+        await looked(world, clock, after_s=FIRST_ADVICE_DELAY_S - 1)
         assert (await advice(world, "waits"), clock.verdicts) == ([], [])
         await looked(world, clock, after_s=1)
         [message] = await advice(world, "waits")
@@ -145,8 +145,8 @@ async def test_verdicts_are_few_in_a_second_and_a_slow_one_is_followed_by_a_long
             began, clock.verdicts, clock.costs_s = clock.monotonic(), [], costs_s
             for pod in pods:
                 await refused(world, pod, "a")
-            await looked(world, clock, after_s=AGAIN_AFTER_S)
-            waited, took = clock.monotonic() - began - AGAIN_AFTER_S, costs_s * len(clock.verdicts)
+            await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
+            waited, took = clock.monotonic() - began - ADVICE_REFRESH_INTERVAL_S, costs_s * len(clock.verdicts)
             assert len(clock.verdicts) > 5 * 8
             assert len(clock.verdicts) <= waited / VERDICT_PERIOD_S + 1e-6
             assert took <= waited / 10 + 1e-6
@@ -159,10 +159,10 @@ async def test_a_pod_is_looked_at_once_a_minute_and_only_where_it_was_refused_ag
         await refused(world, pod, "a")
         await looked(world, clock)
         of_one = len(clock.verdicts)
-        await looked(world, clock, after_s=10 * AGAIN_AFTER_S)
+        await looked(world, clock, after_s=10 * ADVICE_REFRESH_INTERVAL_S)
         assert len(clock.verdicts) == of_one, "nobody has asked about it since"
         began = clock.monotonic()
-        while clock.monotonic() < began + 5 * AGAIN_AFTER_S:
+        while clock.monotonic() < began + 5 * ADVICE_REFRESH_INTERVAL_S:
             await refused(world, pod, "a")
             await looked(world, clock, after_s=1)
         assert of_one < len(clock.verdicts) <= 7 * of_one
@@ -179,12 +179,12 @@ async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
         holder = await world.add_pod("holder", 1000)
         assert await world.bind(holder, "a") == ""
         await refused(world, pod, "a")
-        await looked(world, clock, after_s=AGAIN_AFTER_S)
+        await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
         assert "nvidia.com/gpumem: 500 instead" in await refused(world, pod, "a")
         full = await world.add_pod("full", 500)
         assert await world.bind(full, "a") == ""
         await refused(world, pod, "a")
-        await looked(world, clock, after_s=AGAIN_AFTER_S)
+        await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
         assert "there is room if" not in await refused(world, pod, "a")
 
 
@@ -282,7 +282,7 @@ async def test_a_suggestion_ends_with_what_it_was_for(monkeypatch):
 
         async def advised():
             await refused(world, pod, "a")
-            await looked(world, clock, after_s=AGAIN_AFTER_S)
+            await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
             return suggested(world, pod)
 
         assert await advised() == "container c requests nvidia.com/gpumem: 1500 instead of 2000"

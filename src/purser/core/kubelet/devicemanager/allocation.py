@@ -6,7 +6,15 @@ from heapq import nsmallest
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, FailedAnswer, PlainAnswer, PreferredAllocation
+from purser.core.kubelet.asks import (
+    Allocate,
+    Answer,
+    AnswerWithDevices,
+    Ask,
+    FailedAnswer,
+    PlainAnswer,
+    PreferredAllocation,
+)
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
 from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
 from purser.core.kubelet.devicemanager.plugins import is_device_resource, with_plugins_of
@@ -192,7 +200,7 @@ def _call_allocate(
 def _asked(ask: Ask) -> Generator[Ask, Answer, tuple[KubeletState, PlainAnswer]]:
     """The answer, and the state to go on with: kubelet holds no lock while it asks, so that lists arrive meanwhile."""
     answer = yield ask
-    if not isinstance(answer, Answered):
+    if not isinstance(answer, AnswerWithDevices):
         return ask.state, answer
     return replace(ask.state, devices=with_plugins_of(ask.state.devices, answer.devices)), answer.answer
 

@@ -22,7 +22,7 @@ from purser.core.wording import counted, some
 MAX_NAMESAKES = 16
 """Namespaces in which the log has a pod of the name, of which it is remembered."""
 
-_NARROWED = "prioritize"
+_PRIORITIZE_VERB = "prioritize"
 """The verb by which kube-scheduler asks about nodes that it has narrowed down since it asked by ``filter``."""
 
 
@@ -40,7 +40,7 @@ class PodDecision(msgspec.Struct, frozen=True):
     @property
     def is_narrowed(self) -> bool:
         """Whether kube-scheduler asked about fewer nodes than it had found to fit by itself."""
-        return self.judged is not None and self.judged.verb == _NARROWED
+        return self.judged is not None and self.judged.verb == _PRIORITIZE_VERB
 
 
 class PodSearch:

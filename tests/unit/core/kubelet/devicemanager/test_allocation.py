@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.kubelet.asks import Allocate, Answered, Ask, FailedAnswer, PreferredAllocation
+from purser.core.kubelet.asks import Allocate, AnswerWithDevices, Ask, FailedAnswer, PreferredAllocation
 from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginOptions
@@ -183,7 +183,7 @@ def test_the_shortage_of_a_container_that_reuses_devices_counts_without_them_and
 
 def meanwhile(after: DeviceManagerState) -> object:
     """A plugin that answers everything; the node has changed to this by then."""
-    return lambda ask: Answered(obliging(ask), after)
+    return lambda ask: AnswerWithDevices(obliging(ask), after)
 
 
 def test_devices_that_fall_ill_during_a_call_are_not_given_out_after_it() -> None:
