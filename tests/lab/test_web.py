@@ -86,7 +86,7 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.open("?health=Unhealthy")
         await tab.shows("#match-count", "1 of 8 GPUs")
         await tab.open(f"nodes?health=Unhealthy&find={node}")
-        await tab.shows("td .status-bad", "1 Unhealthy")
+        await tab.shows("td .status-bad", "1 GPU unhealthy")
         await tab.open(f"nodes/{node}")
         await tab.shows(".matrix caption", "Links between GPUs")
         await tab.open(f"nodes?health=Unhealthy&find={node}")
