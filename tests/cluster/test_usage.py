@@ -65,7 +65,8 @@ def history(end_s: int) -> Iterator[str]:
             say("purser_container_memory_used_bytes", busy, A100)
     for name, samples in told.items():
         yield f"# TYPE {name} gauge"
-        yield from (text for text, _ in sorted(samples))
+        # By series and time: promtool leaves out what is older than what it has read of a series.
+        yield from (text for text, _ in sorted(samples, key=lambda each: (each[0].rsplit(" ", 2)[0], each[1])))
     yield "# EOF"
 
 
