@@ -179,8 +179,7 @@ STARTED_OTHERWISE = {
         Binder.bind: self._bind
         LeadershipGate.wait_open: self._reopen
         AccessControl.verdict: self._review
-        RolloutPage.current: self._make
-        StatePage._snapshot: self._make
+        MadeOnRequest.current: self._remake
         _serve: asyncio.to_thread
         _run_concurrently: one
         Observer._follow: note

@@ -16,7 +16,7 @@ from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES
 from purser.lab.apiserver import ApiServer, User
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api import AccessControl, NodePage, read_api_app, serving
-from purser.scheduler.read_api.page import EncodedState
+from purser.scheduler.read_api.documents import EncodedState
 from purser.telemetry import listening
 from tests.unit.scheduler.test_server_run import NAMESPACE, SETTINGS, World
 

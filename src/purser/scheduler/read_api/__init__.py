@@ -2,6 +2,7 @@
 those whom the API server vouches for.
 
 - ``access``: whose a token is and what its user may read, asked of the API server and remembered for seconds.
+- ``documents``: what all documents have in common: encoded in steps, once for all who wait.
 - ``page``: the documents, made in small steps beside kube-scheduler's questions, at most once a second.
 - ``nodes``: the document on one node.
 - ``rollout_page``: the document on what the operator rolls out.

@@ -13,7 +13,8 @@ from purser.core.fleet.kubelet_snapshot import ReportedKubelet
 from purser.core.state import NodeDetails, details_of_gpus, node_details
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.read_api.page import EncodedState, Scope
+from purser.scheduler.read_api.documents import EncodedState
+from purser.scheduler.read_api.page import Scope
 
 MAX_NODES = 64
 """Documents that are kept, until something of the node changes."""

@@ -7,8 +7,6 @@ thousand nodes some hundred, and pods came and went meanwhile.
 A namespace's document has the pods of that namespace alone, and nothing in it names another namespace or its pods.
 """
 
-import asyncio
-import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,19 +30,16 @@ from purser.kube import Clock
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.pending import PendingPod, PendingPods
+from purser.scheduler.read_api.documents import EncodedState, MadeOnRequest, digest_of, in_steps
 from purser.scheduler.reasons import PendingReason
 
-FRESH_FOR_S = 1.0
-"""A document is not made again before it is so old."""
 MAX_SCOPES = 4096
 """Namespaces' documents of which it is remembered since when they have been as they are."""
 MAX_DOCUMENTS = 64
 """Namespaces' documents that are kept, until something changes."""
 _WAITS = PendingReason.KUBE_SCHEDULER.happened
-_REST = 3.0
 _NODES_AT_ONCE = 16
 _PODS_AT_ONCE = 256
-_PIECES_AT_ONCE = 512
 """Between two turns of the event loop: one to three milliseconds' work."""
 
 
@@ -54,20 +49,6 @@ class Scope(NamedTuple):
     namespace: str
     has_all_nodes: bool
     """Else it has those GPUs alone that the namespace's pods hold."""
-
-
-class EncodedState(msgspec.Struct, frozen=True):
-    """A document, encoded."""
-
-    tag: str
-    """Another one whenever the document is another."""
-    pieces: tuple[bytes, ...]
-    """One after the other: of thousands of nodes all of it together has megabytes, which nobody needs in one piece."""
-
-    @property
-    def length(self) -> int:
-        """Bytes of all pieces."""
-        return sum(map(len, self.pieces))
 
 
 @dataclass
@@ -97,44 +78,29 @@ class StatePage:
     def __init__(
         self, cache: ClusterCache, pending: PendingPods, replica: Callable[[], StateReplica], clock: Clock
     ) -> None:
-        self._cache, self._pending, self._replica, self._clock = cache, pending, replica, clock
+        self._cache, self._pending, self._replica = cache, pending, replica
         self._instance = secrets.token_hex(8)
         self._sequence = 0
         self._last: _Snapshot | None = None
-        self._fresh_until = 0.0
-        self._making: asyncio.Task[_Snapshot] | None = None
+        self._snapshot = MadeOnRequest(self._make, clock)
         self._sequences: Recent[Scope, tuple[bytes, int]] = Recent(MAX_SCOPES)
         """Digests of documents, and since which sequence they have been as they are."""
 
     async def current(self, scope: Scope | None = None) -> EncodedState:
         """The newest of a namespace or the whole, a second old at most, or some where it takes that long to make."""
-        snapshot = await self._snapshot()
+        snapshot = await self._snapshot.current()
         if (known := snapshot.documents.get(scope)) is not None:
             return known
         made = self._whole(snapshot) if scope is None else await self._namespace_state(snapshot, scope)
         return snapshot.documents.put(scope, made)
 
-    async def _snapshot(self) -> _Snapshot:
-        if self._making is None:
-            if self._last is not None and self._clock.monotonic() < self._fresh_until:
-                return self._last
-            self._making = asyncio.ensure_future(self._make())
-            self._making.add_done_callback(self._made)
-        return await asyncio.shield(self._making)  # others wait for it where this request is given up
-
-    def _made(self, _: object) -> None:
-        self._making = None
-
     async def _make(self) -> _Snapshot:
-        began = self._clock.monotonic()
         made = _Snapshot(self._replica())
         await in_steps(self._put_nodes(made), _NODES_AT_ONCE)
         await in_steps(self._put_grants(made), _PODS_AT_ONCE)
         await in_steps(self._put_waiting(made), _PODS_AT_ONCE)
         made.nodes_digest = await digest_of(made.nameless_nodes)
         made.digest = await digest_of(_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
-        now = self._clock.monotonic()
-        self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
         if self._last is None or self._last.digest != made.digest:
             self._sequence = made.sequence = self._sequence + 1
             self._last = made
@@ -232,23 +198,6 @@ def _without_first_comma(elements: Iterable[bytes]) -> Iterator[bytes]:
 def _all(by_namespace: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
     for namespace in sorted(by_namespace):
         yield from by_namespace[namespace]
-
-
-async def in_steps(work: Iterator[None], at_once: int) -> None:
-    """Do work, and let others have their turn after so many steps."""
-    for done, _ in enumerate(work, 1):
-        if done % at_once == 0:
-            await asyncio.sleep(0)
-
-
-async def digest_of(pieces: Iterable[bytes]) -> bytes:
-    """Equal for equal pieces."""
-    digest = hashlib.blake2b(digest_size=16)
-    for done, piece in enumerate(pieces, 1):
-        digest.update(piece)
-        if done % _PIECES_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return digest.digest()
 
 
 def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> StateWaiting:

@@ -9,10 +9,8 @@ from purser.adapters.rollouts import read_policies, rollout_node_of
 from purser.core.state import Rollout, rollout
 from purser.kube import Client, Clock
 from purser.kube.objects import Node
-from purser.scheduler.read_api.page import FRESH_FOR_S, EncodedState, digest_of, in_steps
+from purser.scheduler.read_api.documents import EncodedState, MadeOnRequest, digest_of, in_steps
 
-_REST = 3.0
-"""For so many times as long as it took to make, a document is not made again."""
 LIST_TIMEOUT_S = 2.0
 """Requests that wait for the API server take up the places of those for other documents."""
 _NODES_AT_ONCE = 64
@@ -23,25 +21,14 @@ class RolloutPage:
     """Requests that wait for the document share it."""
 
     def __init__(self, client: Client, nodes: Callable[[], Iterable[Node]], clock: Clock) -> None:
-        self._client, self._nodes, self._clock = client, nodes, clock
-        self._last: EncodedState | None = None
-        self._fresh_until = 0.0
-        self._making: asyncio.Task[EncodedState] | None = None
+        self._client, self._nodes = client, nodes
+        self._document = MadeOnRequest(self._make, clock)
 
     async def current(self) -> EncodedState:
-        """The newest, a second old at most, or some where it takes that long to make."""
-        if self._making is None:
-            if self._last is not None and self._clock.monotonic() < self._fresh_until:
-                return self._last
-            self._making = asyncio.ensure_future(self._make())
-            self._making.add_done_callback(self._made)
-        return await asyncio.shield(self._making)  # others wait for it where this request is given up
-
-    def _made(self, _: object) -> None:
-        self._making = None
+        """The newest."""
+        return await self._document.current()
 
     async def _make(self) -> EncodedState:
-        began = self._clock.monotonic()
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
                 statuses, problems = await read_policies(self._client)
@@ -51,10 +38,7 @@ class RolloutPage:
         await in_steps(self._put_nodes(nodes), _NODES_AT_ONCE)
         rest = await asyncio.to_thread(rollout, statuses, (), problems)  # a status has up to a megabyte
         pieces = tuple(_pieces(rest, nodes))
-        self._last = EncodedState(f'"{(await digest_of(pieces)).hex()}"', pieces)
-        now = self._clock.monotonic()
-        self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
-        return self._last
+        return EncodedState(f'"{(await digest_of(pieces)).hex()}"', pieces)
 
     def _put_nodes(self, encoded: list[bytes]) -> Iterator[None]:
         for node in sorted(self._nodes(), key=lambda each: each.metadata.name):

@@ -18,8 +18,9 @@ from purser.connections import Limits
 from purser.core.kubernetes.naming import is_label
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl
+from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.nodes import NodePage
-from purser.scheduler.read_api.page import EncodedState, Scope, StatePage
+from purser.scheduler.read_api.page import Scope, StatePage
 from purser.scheduler.read_api.rollout_page import RolloutPage
 
 log = structlog.get_logger("purser.scheduler")

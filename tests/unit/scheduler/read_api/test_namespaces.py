@@ -22,7 +22,8 @@ from purser.core.placement.reasons import dispute_detail
 from purser.core.state import ClusterState, StateReplica
 from purser.kube import SystemClock
 from purser.scheduler.pending import PendingPod
-from purser.scheduler.read_api.page import FRESH_FOR_S, Scope, StatePage
+from purser.scheduler.read_api.documents import FRESH_FOR_S
+from purser.scheduler.read_api.page import Scope, StatePage
 
 NAMESPACES = ("alpha", "bravo", "crane")
 """A word of these, or a pod's name or uid, which begins with it, in another's document is a leak."""

@@ -13,7 +13,8 @@ from purser.kube.client import Listing
 from purser.kube.objects import Node, ObjectMeta
 from purser.kube.resources import NODES
 from purser.scheduler.read_api import RolloutPage, rollout_page
-from purser.scheduler.read_api.page import FRESH_FOR_S, StatePage
+from purser.scheduler.read_api.documents import FRESH_FOR_S
+from purser.scheduler.read_api.page import StatePage
 
 REPLICA = StateReplica("pod-1", True, "pod-1")
 
