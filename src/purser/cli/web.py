@@ -84,14 +84,14 @@ def web(
     from purser.cli.serving import LogLevel, configure_logs, serve
 
     server = None if prometheus is None else _prometheus(prometheus, prometheus_token_file, prometheus_selector)
-    place = _Place(address, port, server, prometheus_selector)
+    options = _ServerOptions(address, port, server, prometheus_selector)
     configure_logs(LogLevel.WARNING)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     if scheduler is not None and has_logins:
-        serve(_serving_logins(scheduler, certificate_authority, place))
+        serve(_serving_logins(scheduler, certificate_authority, options))
         return
     api = read_api_of(scheduler, token_file, certificate_authority, namespace)
-    serve(_serving_one(kubeconfig, context, api, place))
+    serve(_serving_one(kubeconfig, context, api, options))
 
 
 def _is_loopback(address: str) -> bool:
@@ -104,7 +104,7 @@ def _is_loopback(address: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ServerOptions:
     """Where the pages are served, and what they show of the past."""
 
     address: str
@@ -132,22 +132,24 @@ def _prometheus(url: str, token_file: Path | None, selector: str) -> "Prometheus
     return prometheus_at(url, token_of(token_file, "--prometheus-token-file"), selector, timeout_s=QUERY_TIMEOUT_S)
 
 
-def _serving_one(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", place: _Place) -> "Serving":
+def _serving_one(
+    kubeconfig: Path | None, context: str | None, api: "ReadApi | None", options: _ServerOptions
+) -> "Serving":
     async def main(stop: "asyncio.Event") -> None:
         from purser.kube import Client, ClusterConfig, SystemClock
         from purser.top.asking import PolledScheduler, StateReader
 
         if api is not None:
             async with StateReader(api) as reader:
-                await _serve(PolledScheduler(reader, api, SystemClock()), place, stop)
+                await _serve(PolledScheduler(reader, api, SystemClock()), options, stop)
             return
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            await _serve(_followed(client), place, stop)
+            await _serve(_followed(client), options, stop)
 
     return main
 
 
-async def _serve(source: "StateSource", place: _Place, stop: "asyncio.Event") -> None:
+async def _serve(source: "StateSource", options: _ServerOptions, stop: "asyncio.Event") -> None:
     from purser.kube import SystemClock
     from purser.kube.racing import until
     from purser.web import Feed, serving_pages
@@ -155,14 +157,14 @@ async def _serve(source: "StateSource", place: _Place, stop: "asyncio.Event") ->
     clock = SystemClock()
     feed = Feed(source, clock)
     async with (
-        place.history() as history,
-        serving_pages(feed, clock, place.port, place.address, history=history) as url,
+        options.history() as history,
+        serving_pages(feed, clock, options.port, options.address, history=history) as url,
     ):
         _print_address(url)
         await until(feed.run(), stop.wait())
 
 
-def _serving_logins(scheduler: str, ca_file: Path | None, place: _Place) -> "Serving":
+def _serving_logins(scheduler: str, ca_file: Path | None, options: _ServerOptions) -> "Serving":
     from purser.kube import SystemClock
     from purser.top.asking import PolledScheduler, ReadApi, StateReader
     from purser.web import Viewer, serving_logins
@@ -181,8 +183,8 @@ def _serving_logins(scheduler: str, ca_file: Path | None, place: _Place) -> "Ser
         async with StateReader(api_of(Viewer("", ""))):  # says at once which option is wrong
             pass
         async with (
-            place.history() as history,
-            serving_logins(open_source, clock, place.address, place.port, history=history) as url,
+            options.history() as history,
+            serving_logins(open_source, clock, options.address, options.port, history=history) as url,
         ):
             _print_address(url)
             await stop.wait()

@@ -28,8 +28,8 @@ _TIME_STEPS_S = (
 
 
 @dataclass(frozen=True)
-class Line:
-    """A curve."""
+class Curve:
+    """A line of the picture."""
 
     label: str
     segments: Sequence[str]
@@ -48,7 +48,7 @@ class Tick:
 class Chart:
     """A picture, ``WIDTH`` wide and ``HEIGHT`` high, and the table behind it."""
 
-    lines: Sequence[Line]
+    lines: Sequence[Curve]
     y_ticks: Sequence[Tick]
     x_ticks: Sequence[Tick]
     rows: Sequence[tuple[str, Sequence[str]]]
@@ -88,7 +88,7 @@ def chart(times_s: Sequence[float], curves: Sequence[tuple[str, Sequence[float]]
     time_step = next((each for each in _TIME_STEPS_S if (end - start) / each <= _MOST_TICKS), _TIME_STEPS_S[-1])
     marks = range(math.ceil(start / time_step), math.floor(end / time_step) + 1)
     return Chart(
-        lines=[Line(label, tuple(segments(values))) for label, values in curves],
+        lines=[Curve(label, tuple(segments(values))) for label, values in curves],
         y_ticks=[Tick(y(step * number), _amount(step * number)) for number in range(round(top / step) + 1)],
         x_ticks=[Tick(x(each * time_step), _mark(each * time_step, time_step)) for each in marks],
         rows=list(_rows(times_s, curves)),

@@ -40,7 +40,7 @@ _PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True)
-class History:
+class WindowUsage:
     """How GPUs were used over some time."""
 
     usage: UsageReport
@@ -50,7 +50,7 @@ class History:
 
 @dataclass
 class _Window:
-    history: History | None = None
+    history: WindowUsage | None = None
     problem: str = ""
     fresh_until: float = -math.inf
     reading: "asyncio.Task[None] | None" = None
@@ -78,7 +78,7 @@ class UsageHistory:
         await asyncio.gather(*reading, return_exceptions=True)
         await self._prometheus.__aexit__(kind, error, trace)
 
-    async def of(self, window: str) -> tuple[History | None, str]:
+    async def of(self, window: str) -> tuple[WindowUsage | None, str]:
         """The history of one of `WINDOWS_S`, perhaps not the newest, and why it is not; None: it is being read, or it
         could not be."""
         found = self._windows[window]
@@ -94,7 +94,7 @@ class UsageHistory:
         async with self._one_at_a_time:
             end_s = self._clock.now().timestamp()
             try:
-                found.history = History(
+                found.history = WindowUsage(
                     await read_usage(self._prometheus, seconds, end_s, self._selector),
                     await read_over_time(self._prometheus, seconds, end_s, self._selector),
                     await read_idle(self._prometheus, end_s, self._selector),
@@ -110,7 +110,7 @@ class UsageHistory:
         found.fresh_until = self._clock.monotonic() + fresh_for_s
 
 
-def part_of(history: History, namespace: str) -> History:
+def part_of(history: WindowUsage, namespace: str) -> WindowUsage:
     """What somebody may see who may read one namespace alone; of the whole for an empty name."""
     if not namespace:
         return history

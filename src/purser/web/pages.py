@@ -1,7 +1,7 @@
 """What each address of the pages answers. Whose view of the cluster it is, `purser.web.access` has found before."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -88,14 +88,9 @@ class Pages:
         health = health if health in set(StateGpuHealth) else ""
         state = await _state(request)
         rows = node_rows(state, find, health)
-        pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
-        page = min(_number(request.query.get("page", "")), pages)
         values = {
-            "rows": rows[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE],
-            "total": len(rows),
+            **_one_page(request, rows),
             "all": len(state.nodes),
-            "page": page,
-            "pages": pages,
             "find": find,
             "health": health,
             "page_link": lambda number: f"/nodes?{urlencode({'find': find, 'health': health, 'page': number})}",
@@ -172,18 +167,13 @@ class Pages:
         except (KubeError, ConfigError) as error:
             rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
         rows = await asyncio.to_thread(rollout_rows, rollout, state)  # 0.1 s for 5000 nodes
-        pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
-        page = min(_number(request.query.get("page", "")), pages)
         disturbed = disturbed_next(rows)
         values = {
             "rollout": rollout,
             "disturbed": disturbed[:MAX_DISTURBED],
             "disturbed_total": len(disturbed),
             "operands": operand_names(rollout),
-            "rows": rows[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE],
-            "total": len(rows),
-            "page": page,
-            "pages": pages,
+            **_one_page(request, rows),
         }
         return self.page(request, "operator.html", values)
 
@@ -253,6 +243,14 @@ async def _hardware(request: web.Request, node: str) -> tuple[NodeHardware | Non
 
 def _not_found(text: str) -> web.HTTPNotFound:
     return web.HTTPNotFound(text=f"{text} It may have been deleted.")
+
+
+def _one_page(request: web.Request, rows: Sequence[object]) -> Values:
+    """The part of a long table that a request asks for, and where in it that is."""
+    pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
+    page = min(_number(request.query.get("page", "")), pages)
+    shown = rows[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE]
+    return {"rows": shown, "total": len(rows), "page": page, "pages": pages}
 
 
 def _number(text: str) -> int:

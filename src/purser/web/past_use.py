@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from purser.core.state import ClusterState
 from purser.web.charts import Chart, chart
-from purser.web.history import WINDOWS_S, History, less, summed
+from purser.web.history import WINDOWS_S, WindowUsage, less, summed
 from purser.web.tables import GpuPlace, HeldAmount, gpu_places
 
 MAX_IDLE_GPUS = 100
@@ -62,7 +62,9 @@ class PastUse:
     windows: Sequence[str] = tuple(WINDOWS_S)
 
 
-def past_use(window: str, history: History | None, problem: str, state: ClusterState, *, shows_all: bool) -> PastUse:
+def past_use(
+    window: str, history: WindowUsage | None, problem: str, state: ClusterState, *, shows_all: bool
+) -> PastUse:
     """The page's part on the past. ``history``: as far as the viewer may see it; None: it is not known."""
     if history is None:
         return PastUse(window, problem, shows_all)
@@ -79,7 +81,7 @@ def past_use(window: str, history: History | None, problem: str, state: ClusterS
     )
 
 
-def _picture(history: History, shows_all: bool) -> Chart | None:
+def _picture(history: WindowUsage, shows_all: bool) -> Chart | None:
     curves = history.curves
     points = len(curves.times_s)
     own = [("Held", summed(curves.held, points)), ("Busy", summed(curves.busy, points))]
@@ -87,7 +89,7 @@ def _picture(history: History, shows_all: bool) -> Chart | None:
     return chart(curves.times_s, [*fleet, *own] if shows_all else own)
 
 
-def _hours(history: History) -> list[NamespaceHours]:
+def _hours(history: WindowUsage) -> list[NamespaceHours]:
     rows = [
         NamespaceHours(
             each.namespace, each.granted, each.busy, HeldAmount(round(1000 * each.used), round(1000 * each.granted))
@@ -97,7 +99,7 @@ def _hours(history: History) -> list[NamespaceHours]:
     return sorted(rows, key=lambda row: (-row.unused, row.namespace))
 
 
-def _idle_places(history: History, state: ClusterState) -> list[IdlePlace]:
+def _idle_places(history: WindowUsage, state: ClusterState) -> list[IdlePlace]:
     """Of the GPUs that are still held: metrics are older than the state."""
     idle = {(each.node, each.uuid): each.idle_s for each in history.idle}
     places = gpu_places(state, lambda node, gpu: (node.name, gpu.uuid) in idle and gpu.pods > 0)

@@ -39,8 +39,8 @@ _STEP_WORDS = {
 _PENDING = "upgrade-required"
 _SETTLED_UPGRADES = {"", "upgrade-done", _PENDING}
 _FAILED_UPGRADE = "upgrade-failed"
-_EMPTIED = ("validation-required", "uncordon-required", "upgrade-done", "upgrade-failed")
-"""Steps from which on no pod is evicted any more."""
+_DISTURBING = {_PENDING, "cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required"}
+"""Steps at which GPU pods have yet to leave."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RolloutRow:
     @property
     def will_be_disturbed(self) -> bool:
         """Whether pods on it have yet to leave for the driver upgrade."""
-        return self.node.upgrade in _STEP_WORDS and self.node.upgrade not in _EMPTIED
+        return self.node.upgrade in _DISTURBING
 
     @property
     def is_changing(self) -> bool:

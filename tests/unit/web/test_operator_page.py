@@ -105,14 +105,14 @@ def test_nodes_that_need_a_look_come_first_and_pods_are_counted():
 
 
 def test_whom_the_upgrade_disturbs_is_asked_of_each_step():
-    steps = ["upgrade-done", "upgrade-required", "validation-required", "pod-deletion-required", "", "odd"]
+    steps = ["upgrade-done", "upgrade-required", "pod-restart-required", "pod-deletion-required", "", "odd"]
     nodes = [_node(f"n{place}", **{"nvidia.com/gpu-driver-upgrade-state": step}) for place, step in enumerate(steps)]
     rows = rollout_rows(rollout({}, nodes), cluster((), (), ()))
     assert [row.node.name for row in disturbed_next(rows)] == ["n3", "n1"]
     assert {row.node.name: row.step for row in rows} == {
         "n0": "done",
         "n1": "pending",
-        "n2": "is being validated",
+        "n2": "driver is being replaced",
         "n3": "GPU pods are being evicted",
         "n4": "none",
         "n5": "odd",
