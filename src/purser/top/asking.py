@@ -270,7 +270,7 @@ def reason_lines(pod: StateWaiting) -> list[str]:
     if not pod.reasons:
         return [pod.message or "This replica of the scheduler does not know the reason."]
     said = (f"{each.reason}: {each.text or counted(each.nodes, 'node')}" for each in pod.reasons)
-    return [pod.message, *said]
+    return [*filter(None, (pod.message,)), *said]
 
 
 def _trusting(ca_file: Path | None) -> ssl.SSLContext:

@@ -53,6 +53,13 @@ class TileNode(msgspec.Struct, frozen=True):
     gpus: tuple[TileGpu, ...]
     topology: Mapping[str, str] = {}
     """Labels by which people may group."""
+    maintenance: str = ""
+    """What the operator does to it, in words; empty: nothing."""
+
+    def has_same_marks(self, other: "TileNode") -> bool:
+        """Whether nothing but the GPUs differs."""
+        marks = (self.cordoned, self.topology, self.maintenance)
+        return marks == (other.cordoned, other.topology, other.maintenance)
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -132,7 +139,7 @@ def difference(before: Fleet, now: Fleet) -> FleetChange:
 
 def _are_same_devices(old: TileNode, new: TileNode) -> bool:
     return (
-        (old.cordoned, old.topology) == (new.cordoned, new.topology)
+        old.has_same_marks(new)
         and len(old.gpus) == len(new.gpus)
         and all(was.is_same_device(gpu) for was, gpu in zip(old.gpus, new.gpus, strict=True))
     )
@@ -140,7 +147,7 @@ def _are_same_devices(old: TileNode, new: TileNode) -> bool:
 
 def _node(node: StateNode, parts: Mapping[str, Sequence[TilePart]]) -> TileNode:
     gpus = tuple(_gpu(gpu, parts.get(gpu.uuid, ())) for gpu in node.gpus)
-    return TileNode(node.name, node.cordoned, gpus, node.topology)
+    return TileNode(node.name, node.cordoned, gpus, node.topology, node.maintenance)
 
 
 def _gpu(gpu: StateGpu, parts: Sequence[TilePart]) -> TileGpu:

@@ -18,6 +18,7 @@ from purser.web.past_use import PastUse, past_use
 from purser.web.rendering import Renderer
 from purser.web.rollouts import MAX_DISTURBED, disturbed_next, operand_names, rollout_rows
 from purser.web.tables import (
+    closed_nodes,
     gpu_places,
     node_rows,
     others_with_reason,
@@ -131,14 +132,23 @@ class Pages:
             "waiting": waiting,
             "why": why,
             "others": others,
+            "closed": closed_nodes(state) if waiting else [],
             "sick": [] if grant is None else sick_gpus(state, grant),
             "steps": request[FEED].steps(namespace, name),
         }
         return self.page(request, "pod.html", values)
 
     async def _waiting(self, request: web.Request) -> web.Response:
-        state = await _state(request)
-        return self.page(request, "waiting.html", {"groups": waiting_groups(state), "total": len(state.waiting)})
+        state, find = await _state(request), request.query.get("find", "")[:_MAX_QUERY]
+        groups = waiting_groups(state, find)
+        values = {
+            "groups": groups,
+            "total": sum(len(group.pods) for group in groups),
+            "all": len(state.waiting),
+            "find": find,
+            "closed": closed_nodes(state),
+        }
+        return self.page(request, "waiting.html", values)
 
     async def _use(self, request: web.Request) -> web.Response:
         state = await _state(request)

@@ -31,6 +31,8 @@ STATUS_CLASSES = {
     StateGpuHealth.UNHEALTHY: "status-bad",
 }
 
+MAX_NODES_IN_A_SENTENCE = 10
+
 
 class Renderer:
     """Fills templates."""
@@ -51,6 +53,7 @@ class Renderer:
             status_classes=STATUS_CLASSES,
             gpu_memory=lambda gpu: HeldAmount(gpu.memory_held_mib, gpu.memory_mib),
             gpu_cores=lambda gpu: HeldAmount(gpu.cores_held_percent, gpu.cores_percent),
+            most_nodes=MAX_NODES_IN_A_SENTENCE,
             most_pods=MAX_PODS_OF_A_REASON,
             version=__version__,
         )

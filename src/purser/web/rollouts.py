@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from purser.core.node.maintenance import UPGRADE_FAILED, UPGRADE_PENDING, UPGRADE_STEPS
 from purser.core.state import ClusterState, Rollout, RolloutNode, RolloutPolicy, StateGrant
 from purser.core.wording import natural
 
@@ -23,23 +24,8 @@ _GATE_WORDS = {
 _ALL_OPERANDS = "operands"
 """In the place of an operand's name: what people wrote of all of them."""
 _PAUSE = "paused-for-"
-_STEP_WORDS = {
-    "upgrade-required": "pending",
-    "cordon-required": "being cordoned",
-    "wait-for-jobs-required": "waits for jobs",
-    "pod-deletion-required": "GPU pods are being evicted",
-    "drain-required": "is being drained",
-    "pod-restart-required": "driver is being replaced",
-    "validation-required": "is being validated",
-    "uncordon-required": "being uncordoned",
-    "upgrade-done": "done",
-    "upgrade-failed": "failed",
-}
-"""Values of the label ``nvidia.com/gpu-driver-upgrade-state``, in the order in which a node goes through them."""
-_PENDING = "upgrade-required"
-_SETTLED_UPGRADES = {"", "upgrade-done", _PENDING}
-_FAILED_UPGRADE = "upgrade-failed"
-_DISTURBING = {_PENDING, "cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required"}
+_SETTLED_UPGRADES = {"", "upgrade-done", UPGRADE_PENDING}
+_DISTURBING = {UPGRADE_PENDING, "cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required"}
 """Steps at which GPU pods have yet to leave."""
 
 
@@ -67,12 +53,12 @@ class RolloutRow:
     @property
     def step(self) -> str:
         """Of the driver upgrade, in words."""
-        return _STEP_WORDS.get(self.node.upgrade, self.node.upgrade) or "none"
+        return UPGRADE_STEPS.get(self.node.upgrade, self.node.upgrade) or "none"
 
     @property
     def is_pending(self) -> bool:
         """Whether its driver will be upgraded later."""
-        return self.node.upgrade == _PENDING
+        return self.node.upgrade == UPGRADE_PENDING
 
     @property
     def will_be_disturbed(self) -> bool:
@@ -92,7 +78,7 @@ class RolloutRow:
     @property
     def has_failed(self) -> bool:
         """Whether it needs somebody's help."""
-        return bool(self.failure) or self.node.upgrade == _FAILED_UPGRADE or self.node.mig_state == "failed"
+        return bool(self.failure) or self.node.upgrade == UPGRADE_FAILED or self.node.mig_state == "failed"
 
 
 def active_policy(rollout: Rollout) -> RolloutPolicy | None:

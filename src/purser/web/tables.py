@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from purser.core.node.maintenance import UPGRADE_FAILED
 from purser.core.state import ADVICE, ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
 from purser.core.wording import natural
 from purser.top.holding import held_by_gpu
@@ -32,6 +33,8 @@ class NodeTableRow:
 
     name: str
     cordoned: bool
+    maintenance: str
+    """What the operator does to it, in words; empty: nothing."""
     gpus: int
     unusable: Sequence[tuple[StateGpuHealth, int]]
     """How many GPUs take no new pods, by health."""
@@ -132,12 +135,21 @@ def sick_gpus(state: ClusterState, grant: StateGrant) -> list[StateGpu]:
     return [gpu for gpu in gpus if gpu.uuid in held and gpu.health in bad]
 
 
-def waiting_groups(state: ClusterState) -> list[ReasonGroup]:
-    """Waiting pods by reason, those of most pods first; of a group the pod that has waited longest first."""
+def waiting_groups(state: ClusterState, find: str = "") -> list[ReasonGroup]:
+    """Waiting pods by reason, those of most pods first; of a group the pod that has waited longest first. ``find``:
+    words that ``namespace/name`` of a pod has to contain, as on the page of the fleet."""
+    words = find.lower().split()
+    wanted = (pod for pod in state.waiting if all(word in f"{pod.namespace}/{pod.pod}" for word in words))
     groups: dict[str, ReasonGroup] = {}
-    for pod in sorted(state.waiting, key=lambda each: (each.since or "~", natural(each.pod))):
+    for pod in sorted(wanted, key=lambda each: (each.since or "~", natural(each.pod))):
         groups.setdefault(pod.reason, ReasonGroup(pod.reason)).pods.append(pod)
     return sorted(groups.values(), key=lambda group: (-len(group.pods), group.reason))
+
+
+def closed_nodes(state: ClusterState) -> list[StateNode]:
+    """Those that take no new pods while the operator works on them, and take some again by themselves afterwards."""
+    closed = (node for node in state.nodes if node.cordoned_by and node.upgrade != UPGRADE_FAILED)
+    return sorted(closed, key=lambda node: natural(node.name))
 
 
 def others_with_reason(state: ClusterState, pod: StateWaiting) -> ReasonGroup:
@@ -200,6 +212,7 @@ def _node_row(node: StateNode, pods: int) -> NodeTableRow:
     return NodeTableRow(
         name=node.name,
         cordoned=node.cordoned,
+        maintenance=node.maintenance,
         gpus=len(gpus),
         unusable=[(health, count) for health, count in counts if count and health is not StateGpuHealth.HEALTHY],
         models=sorted({gpu.model for gpu in gpus}),

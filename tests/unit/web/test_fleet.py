@@ -47,6 +47,8 @@ def test_unhealthy_and_disputed_gpus_are_counted_together():
 def test_a_node_that_moves_to_another_rack_is_sent_anew():
     before = msgspec.structs.replace(node("n"), topology={"example.com/rack": "a"})
     now = msgspec.structs.replace(before, topology={"example.com/rack": "b"})
+    drained = msgspec.structs.replace(before, upgrade="drain-required")
+    assert difference(fleet_of(cluster((before,))), fleet_of(cluster((drained,)))).nodes[0].maintenance
     change = difference(fleet_of(cluster((before, node("m")))), fleet_of(cluster((now, node("m")))))
     assert [(each.name, each.topology) for each in change.nodes] == [("n", {"example.com/rack": "b"})]
 

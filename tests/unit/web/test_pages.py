@@ -244,6 +244,32 @@ async def test_pods_that_wait_show_what_was_tried_for_them_and_would_make_them_f
         assert "Would fit if" not in await text_of(client, "/pods/default/p-3")
 
 
+async def test_waiting_pods_are_searched_by_namespace_and_name():
+    pods = (waiting("train-1"), waiting("train-2"), msgspec.structs.replace(waiting("train-3"), namespace="team-b"))
+    async with served(Source(cluster((node("n"),), (), pods))) as (client, _):
+        found = await text_of(client, "/waiting?find=Team-B+train")
+        assert "1 of 3 waiting pods matches." in found and "/pods/team-b/train-3" in found
+        assert "/pods/default/train-1" not in found
+        assert "No waiting pod matches." in await text_of(client, "/waiting?find=nobody")
+
+
+async def test_nodes_under_maintenance_say_so_and_those_who_wait_hear_that_they_come_back():
+    drained = msgspec.structs.replace(node("n", cordoned=True), cordoned_by="driver-upgrade", upgrade="drain-required")
+    later = msgspec.structs.replace(node("later"), upgrade="upgrade-required")
+    failed = msgspec.structs.replace(drained, name="failed", upgrade="upgrade-failed")
+    people = node("people", cordoned=True)
+    async with served(Source(cluster((drained, later, failed, people), (), (waiting("p"),)))) as (client, _):
+        nodes = await text_of(client, "/nodes")
+        assert nodes.count("Driver upgrade: is being drained</a>") == 1 and "Driver upgrade: pending</a>" in nodes
+        assert "<dt>Maintenance</dt>" in await text_of(client, "/nodes/n")
+        assert "<dt>Maintenance</dt>" not in await text_of(client, "/nodes/people")
+        for page in ("/waiting", "/pods/default/p"):
+            text = await text_of(client, page)
+            assert "keeps new pods away from 1 node and uncordons it afterwards" in text
+            assert "</a> (driver upgrade: is being drained)." in text
+            assert "/nodes/failed" not in text and "/nodes/people" not in text
+
+
 async def test_a_pod_that_alone_waits_for_its_reason_has_no_others():
     async with served(Source(cluster((node("n"),), (), (waiting("p"), waiting("q", "Other"))))) as (client, _):
         assert "1 pod waits, for" in await text_of(client, "/waiting")

@@ -5,22 +5,36 @@ from collections.abc import Mapping
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.mig.on_demand import named
 from purser.core.model import DeviceShare, Grant, GrantState
+from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.node.topology_labels import topology_labels
 from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
 
-_NO_LABELS: Mapping[str, str] = {}
+_NONE: Mapping[str, str] = {}
 DISPUTED = "the records of which pods hold this GPU differ"
 """For readers who must not learn the pods' names."""
 
 
 def state_node(
-    node: NodeState, *, cordoned: bool, labels: Mapping[str, str] = _NO_LABELS, names_pods: bool = True
+    node: NodeState,
+    *,
+    cordoned: bool,
+    labels: Mapping[str, str] = _NONE,
+    annotations: Mapping[str, str] = _NONE,
+    names_pods: bool = True,
 ) -> StateNode:
     """A node with its GPUs. ``cordoned``: the node as a whole. ``names_pods``: whether the reasons may name pods."""
     inventory = node.inventory
     gpus = tuple(_gpu(each, each.disputed if names_pods or not each.disputed else DISPUTED) for each in node.devices)
-    where = topology_labels(labels)
-    return StateNode(node.name, cordoned, inventory.driver_version, inventory.agent_version, gpus, where)
+    return StateNode(
+        name=node.name,
+        cordoned=cordoned,
+        driver_version=inventory.driver_version,
+        agent_version=inventory.agent_version,
+        gpus=gpus,
+        topology=topology_labels(labels),
+        cordoned_by=cordoned_by(annotations, cordoned=cordoned),
+        upgrade=unfinished_upgrade(labels),
+    )
 
 
 def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> StateGrant:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from purser.core.node.maintenance import maintenance_words
 from purser.core.pod.manifest import ContainerKind
 
 STATE_VERSION = "v1"
@@ -71,6 +72,16 @@ class StateNode(msgspec.Struct, frozen=True):
     gpus: tuple[StateGpu, ...]
     topology: Mapping[str, str] = {}
     """Its labels that say where it is: zone, rack, block, NVLink domain."""
+    cordoned_by: str = ""
+    """``driver-upgrade`` or ``mig-change``: the work for which the operator cordoned it, and after which it uncordons
+    it; empty: people cordoned it, or nobody did."""
+    upgrade: str = ""
+    """State of its driver upgrade (docs/driver-upgrades.md); empty: none is to come."""
+
+    @property
+    def maintenance(self) -> str:
+        """What the operator does to it, in words; empty: nothing."""
+        return maintenance_words(self.cordoned_by, self.upgrade)
 
 
 class StateShare(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,6 @@ import msgspec
 
 from purser.core.decoding import UnreadableError, brief, check_nesting, converted, without_nulls
 from purser.core.names import (
-    CORDONED_BY_ANNOTATION,
     DEPLOY_PREFIX,
     GPU_PRESENT_LABEL,
     MIG_CONFIG_LABEL,
@@ -21,6 +20,7 @@ from purser.core.names import (
     UPGRADE_FAILURE_ANNOTATION,
     UPGRADE_STATE_LABEL,
 )
+from purser.core.node.maintenance import cordoned_by
 from purser.core.wording import natural
 
 ROLLOUT_VERSION = "v1"
@@ -173,7 +173,7 @@ def rollout_node(
     return RolloutNode(
         name=name,
         cordoned=cordoned,
-        cordoned_by=brief(annotations.get(CORDONED_BY_ANNOTATION, "")) if cordoned else "",
+        cordoned_by=cordoned_by(annotations, cordoned=cordoned),
         pool=labels.get(POOL_LABEL, ""),
         gates=dict(sorted(gates.items())),
         upgrade=labels.get(UPGRADE_STATE_LABEL, ""),

@@ -18,6 +18,7 @@ from purser.core.model import Device
 from purser.core.names import CORDON_ANNOTATIONS, KUBELET_ANNOTATION
 from purser.core.node.amounts import AMOUNTS
 from purser.core.node.cordons import cordoned_gpus, uncordoned
+from purser.core.node.maintenance import cordoned_by, maintenance_words
 from purser.core.placement import Reason
 from purser.kube.objects import Node
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
@@ -80,7 +81,9 @@ def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
     """One node, the first by name."""
     names = [name for name, each in trial.refused.rejections.items() if each.reason is FilterReason.UNSCHEDULABLE]
     for name, node in islice(trial.helpful(map(_uncordoned, _nodes(trial, names))), 1):
-        text = f"node {name} is uncordoned"
+        meta = node.metadata
+        work = maintenance_words(cordoned_by(meta.annotations, cordoned=True), "")
+        text = f"node {name} is uncordoned" + (f", which the operator does after the {work}" if work else "")
         yield from trial.with_node(ChangeKind.UNCORDON_NODE, text, SuggestedChange(node=name), node)
 
 

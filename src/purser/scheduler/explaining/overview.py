@@ -110,7 +110,8 @@ class Overview(Explainer):
         node = self._cluster.node_object(state.name)
         if node is None:
             return state_node(state, cordoned=False)
-        return state_node(state, cordoned=node.spec.unschedulable, labels=node.metadata.labels)
+        meta = node.metadata
+        return state_node(state, cordoned=node.spec.unschedulable, labels=meta.labels, annotations=meta.annotations)
 
     def _entry(self, pod: Pod) -> StateWaiting:
         meta, spec = pod.metadata, pod.spec

@@ -119,8 +119,13 @@ class StatePage:
         node = self._cache.node(state.name)
         if node is None:
             return state_node(state, cordoned=False, names_pods=names_pods)
-        labels, cordoned = node.metadata.labels, node.spec.unschedulable
-        return state_node(state, cordoned=cordoned, labels=labels, names_pods=names_pods)
+        return state_node(
+            state,
+            cordoned=node.spec.unschedulable,
+            labels=node.metadata.labels,
+            annotations=node.metadata.annotations,
+            names_pods=names_pods,
+        )
 
     def _put_grants(self, made: _Snapshot) -> Iterator[None]:
         fleet = self._cache.fleet

@@ -194,10 +194,14 @@ function layOut() {
 function showMatches() {
   const count = `${NUMBERS.format(order.length)} of ${NUMBERS.format(fleet.count)} GPUs`;
   setText(byId("match-count"), isFiltered() ? count : "");
+  const find = view.find.trim();
+  const link = byId("find-waiting");
+  link.hidden = find === "";
+  link.href = `/waiting?${new URLSearchParams({ find })}`;
   const empty = byId("empty");
   let text = "";
   if (order.length === 0) {
-    text = fleet.count > 0 ? "No GPU matches. Pods that wait for a GPU are on the page Waiting." : "No GPU is known here.";
+    text = fleet.count > 0 ? "No GPU matches, and no pod on one does." : "No GPU is known here.";
     text = hasArrived ? text : "The fleet is on its way…";
   }
   setText(empty, text);

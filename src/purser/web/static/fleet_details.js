@@ -162,7 +162,8 @@ export function detailsOf(fleet, tile) {
   const title = card === null ? "MIG devices of a GPU" : `GPU ${card.index}`;
   const parts = [element("div", { class: "details-head" }, element("h2", {}, title), button)];
   const link = element("a", { href: path("nodes", node.name) }, node.name);
-  parts.push(element("p", {}, "On node ", link, node.cordoned ? ", which is cordoned." : "."));
+  const work = node.maintenance === "" ? "" : ` (${node.maintenance})`;
+  parts.push(element("p", {}, "On node ", link, node.cordoned ? `, which is cordoned${work}.` : `${work}.`));
   if (card !== null) {
     parts.push(facts(card, devices.length > 0));
     if (devices.length === 0 || card.state.pods.length > 0) {

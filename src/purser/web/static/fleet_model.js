@@ -113,6 +113,7 @@ export class Fleet {
         // The same object stays, because tiles point to it.
         old.cordoned = node.cordoned;
         old.topology = node.topology;
+        old.maintenance = node.maintenance;
         old.gpus = node.gpus;
         for (const tile of new Set(old.tiles)) {
           this.encode(tile);

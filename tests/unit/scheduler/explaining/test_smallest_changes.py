@@ -60,6 +60,22 @@ def test_one_gpu_is_uncordoned_where_one_suffices_on_a_later_node():
     assert changes(three, waiting)[ChangeKind.UNCORDON_GPU, ""].change.gpus == ("m-0", "m-1")
 
 
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [
+        ({}, "node n is uncordoned"),
+        (
+            {"purser.dev/cordoned-by": "driver-upgrade"},
+            "node n is uncordoned, which the operator does after the driver upgrade",
+        ),
+    ],
+)
+def test_who_uncordons_a_node_is_said_where_it_is_known(mark, text):
+    closed = node("n", gpus("n", 1), annotations=mark)
+    closed["spec"]["unschedulable"] = True
+    assert changes(closed, pod("p", gpu(500)))[ChangeKind.UNCORDON_NODE, ""].text == text
+
+
 def test_a_cordoned_gpu_is_found_whose_agent_lists_nothing_of_it():
     cordoned = node("n", gpus("n", 1), annotations={CORDONED_GPUS_ANNOTATION: "n-0"})
     cordoned["status"]["allocatable"][ANY] = "0"

@@ -1,0 +1,46 @@
+"""What the operator does to a node while it keeps pods away, by the marks that it leaves there."""
+
+from collections.abc import Mapping
+
+from purser.core.decoding import brief
+from purser.core.names import CORDONED_BY_ANNOTATION, UPGRADE_STATE_LABEL
+
+UPGRADE_PENDING = "upgrade-required"
+UPGRADE_FAILED = "upgrade-failed"
+UPGRADE_STEPS = {
+    UPGRADE_PENDING: "pending",
+    "cordon-required": "being cordoned",
+    "wait-for-jobs-required": "waits for jobs",
+    "pod-deletion-required": "GPU pods are being evicted",
+    "drain-required": "is being drained",
+    "pod-restart-required": "driver is being replaced",
+    "validation-required": "is being validated",
+    "uncordon-required": "being uncordoned",
+    "upgrade-done": "done",
+    UPGRADE_FAILED: "failed",
+}
+"""In words, the values of the label ``nvidia.com/gpu-driver-upgrade-state``, in the order in which a node goes through
+them."""
+_SETTLED = ("", "upgrade-done")
+_WORKS = {"driver-upgrade": "driver upgrade", "mig-change": "MIG change"}
+"""In words, the values of the annotation ``purser.dev/cordoned-by``."""
+
+
+def cordoned_by(annotations: Mapping[str, str], *, cordoned: bool) -> str:
+    """For which work the operator has cordoned a node, ``driver-upgrade`` or ``mig-change``, which it uncordons itself
+    afterwards; empty: people cordoned it, or nobody did."""
+    return brief(annotations.get(CORDONED_BY_ANNOTATION, "")) if cordoned else ""
+
+
+def unfinished_upgrade(labels: Mapping[str, str]) -> str:
+    """The state of a node's driver upgrade, a key of `UPGRADE_STEPS` if it is known here; empty: none is to come."""
+    state = labels.get(UPGRADE_STATE_LABEL, "")
+    return "" if state in _SETTLED else state
+
+
+def maintenance_words(cordoned_for: str, upgrade: str) -> str:
+    """What is done to a node, of what the two functions above say: ``driver upgrade: is being drained``; empty if
+    nothing is."""
+    if upgrade:
+        return f"driver upgrade: {UPGRADE_STEPS.get(upgrade, upgrade)}"
+    return _WORKS.get(cordoned_for, cordoned_for)

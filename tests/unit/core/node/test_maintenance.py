@@ -1,0 +1,24 @@
+"""What the operator's marks on a node say about it."""
+
+import pytest
+
+from purser.core.node.maintenance import cordoned_by, maintenance_words, unfinished_upgrade
+
+STEP = "nvidia.com/gpu-driver-upgrade-state"
+MARK = "purser.dev/cordoned-by"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "cordoned", "words"),
+    [
+        ({STEP: "drain-required"}, {MARK: "driver-upgrade"}, True, "driver upgrade: is being drained"),
+        ({STEP: "upgrade-required"}, {}, False, "driver upgrade: pending"),
+        ({STEP: "of-another-operator"}, {}, False, "driver upgrade: of-another-operator"),
+        ({STEP: "upgrade-done"}, {MARK: "mig-change"}, True, "MIG change"),
+        ({STEP: "upgrade-done"}, {MARK: "mig-change"}, False, ""),
+        ({}, {}, True, ""),
+    ],
+)
+def test_words(labels, annotations, cordoned, words):
+    mark = cordoned_by(annotations, cordoned=cordoned)
+    assert maintenance_words(mark, unfinished_upgrade(labels)) == words
