@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from purser.usage import Prometheus, read_idle, read_over_time, read_usage
+from purser.usage import (
+    Prometheus,
+    read_gpu_curves,
+    read_idle,
+    read_model_hours,
+    read_over_time,
+    read_pod_curves,
+    read_pod_hours,
+    read_usage,
+)
 
 from .kubernetes import RealCluster
 from .prometheus import serving_history, whole_blocks_end_s
@@ -46,6 +55,10 @@ def history(end_s: int) -> Iterator[str]:
         say("purser_device_memory_bytes", 'node="n",uuid="A-0"', A100)
         own = 'node="n",uuid="T-0",namespace="a",pod="p",container="c"'
         say("purser_container_memory_used_bytes", own, T4 / 4)
+        say("purser_grant_memory_bytes", f'{own},policy="",enforcement="none"', T4 / 2)
+        say("purser_device_memory_used_bytes", 'node="n",uuid="T-0"', T4 / 4)
+        say("purser_device_info", 'node="n",uuid="T-0",model="T4"', 1)
+        say("purser_device_info", 'node="n",uuid="A-0",model="A100"', 1)
         say("purser_device_memory_owner_bytes", 'node="n",uuid="T-0",owner="foreign"', T4 / 8)
         say("purser_cluster_idle_gpus", f'{at},model="T4",cause="memory"', 0.5)
         say("purser_cluster_idle_gpus", f'{at},model="T4",cause="usable"', 1)
@@ -63,6 +76,7 @@ def history(end_s: int) -> Iterator[str]:
             busy = 'node="n",uuid="A-0",namespace="b",pod="p",container="c"'
             say("purser_container_utilization_ratio", busy, 1)
             say("purser_container_memory_used_bytes", busy, A100)
+            say("purser_grant_memory_bytes", f'{busy},policy="",enforcement="none"', A100)
     for name, samples in told.items():
         yield f"# TYPE {name} gauge"
         # By series and time: promtool leaves out what is older than what it has read of a series.
@@ -99,3 +113,26 @@ async def test_gpu_hours_are_those_of_the_history_and_add_up(prometheus: tuple[s
     assert round(held[-5], 3) == round(busy[-5], 3) == 1 and math.isnan(held[5]) and math.isnan(busy[5])
     assert {(each.uuid, each.idle_s) for each in idle} == {("T-0", 3600)}
     assert (of_nothing.total, of_nothing.covered_s, of_nothing.namespaces) == (0, 0, ())
+
+
+async def test_pods_models_and_single_curves_are_those_of_the_history(prometheus: tuple[str, int]) -> None:
+    url, end_s = prometheus
+    async with Prometheus(url) as server:
+        pods = await read_pod_hours(server, MINUTES * 60, end_s)
+        models = await read_model_hours(server, MINUTES * 60, end_s)
+        gpu = await read_gpu_curves(server, "n", "T-0", MINUTES * 60, end_s - 60)
+        pod = await read_pod_curves(server, "b", "p", MINUTES * 60, end_s - 60)
+        nobody = await read_pod_curves(server, 'b", pod=~".*', "p\\", 3600, end_s)
+        elsewhere = await read_gpu_curves(server, "n", "T-0", 3600, end_s, 'cluster="other"')
+    assert [(each.namespace, each.pod) for each in pods] == [("a", "p"), ("b", "p")]
+    assert (pods[0].held, pods[0].busy, pods[1].held, pods[1].busy) == pytest.approx((1.5, 0, 1, 1), rel=0.05)
+    assert pods[0].unused == pytest.approx(1.5, rel=0.05) and pods[1].unused < 0.05
+    hours = {each.model: (each.total, each.held, each.busy) for each in models}
+    assert hours["T4"] == pytest.approx((6, 1.5, 0), rel=0.05)
+    assert hours["A100"] == pytest.approx((3, 1, 1), rel=0.05)
+    assert hours["mute"] == pytest.approx((3, 0, 0), rel=0.05)
+    assert (round(gpu.busy_gpus[5], 2), round(gpu.busy_gpus[-5], 2)) == (0.9, 0)
+    assert {round(each / GIB, 2) for each in gpu.used_bytes[5:]} == {4}
+    assert {round(each / GIB, 2) for each in gpu.held_bytes[5:]} == {8}
+    assert (pod.busy_gpus[-5], pod.held_bytes[-5]) == (1, A100) and math.isnan(pod.held_bytes[5])
+    assert all(map(math.isnan, (*nobody.held_bytes, *elsewhere.held_bytes)))

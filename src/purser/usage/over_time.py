@@ -60,7 +60,7 @@ async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, 
     async def curves(expression: str) -> dict[str, tuple[float, ...]]:
         found = await prometheus.ask_range(selected(expression, selector), times[0], end_s, step_s)
         return await asyncio.to_thread(
-            lambda: {labels.get("namespace", ""): _at(times, step_s, values) for labels, values in found}
+            lambda: {labels.get("namespace", ""): values_at(times, step_s, values) for labels, values in found}
         )
 
     nothing = (math.nan,) * len(times)
@@ -73,7 +73,7 @@ async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, 
     )
 
 
-def _at(times: Sequence[float], step_s: float, values: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+def values_at(times: Sequence[float], step_s: float, values: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     """A value for each time: Prometheus leaves out those without one, and rounds times to milliseconds."""
     by_place = {round((at - times[0]) / step_s): value for at, value in values if is_amount(value)}
     return tuple(by_place.get(place, math.nan) for place in range(len(times)))

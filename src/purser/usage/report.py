@@ -28,17 +28,18 @@ GRANTED = (
     f" * on (model) group_left () {_GPUS_OF_MODEL}"
     " / on (model) group_left () (max by (model) (purser_cluster_memory_bytes{selector}) > 0))"
 )
-_MEMORY = "(max by (node, uuid) (purser_device_memory_bytes{selector}) > 0)"
+MEMORY_EACH = "(max by (node, uuid) (purser_device_memory_bytes{selector}) > 0)"
 """Some GPUs report no memory. A division by zero would make a namespace's whole sum useless."""
 _EACH = "max by (node, uuid, namespace, pod, container)"
 _USED = (
     f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"
-    f" / on (node, uuid) group_left () {_MEMORY})"
+    f" / on (node, uuid) group_left () {MEMORY_EACH})"
 )
-BUSY = f"sum by (namespace) ({_EACH} (purser_container_utilization_ratio{{selector}}))"
+BUSY_EACH = f"{_EACH} (purser_container_utilization_ratio{{selector}})"
+BUSY = f"sum by (namespace) ({BUSY_EACH})"
 _FOREIGN = (
     'sum(max by (node, uuid) (purser_device_memory_owner_bytes{{owner="foreign"{more}}})'
-    f" / on (node, uuid) {_MEMORY})"
+    f" / on (node, uuid) {MEMORY_EACH})"
 )
 
 

@@ -1,7 +1,7 @@
 """What each address of the pages answers. Whose view of the cluster it is, `purser.web.access` has found before."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -11,10 +11,11 @@ from aiohttp.typedefs import Handler, Middleware
 
 from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHealth
 from purser.kube import Clock, ConfigError, KubeError
+from purser.usage import UsageCurves
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, SEE_LOG, WINDOWS_S, UsageHistory, part_of
-from purser.web.past_use import PastUse, past_use
+from purser.web.past_use import PastUse, SinglePast, past_use, single_past
 from purser.web.rendering import Renderer
 from purser.web.rollouts import MAX_DISTURBED, disturbed_next, operand_names, rollout_rows
 from purser.web.tables import (
@@ -57,6 +58,8 @@ NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
 """Answers that programs read."""
 
 Values = Mapping[str, object]
+_SingleReader = Callable[[UsageHistory, str], Awaitable[tuple[UsageCurves | None, str]]]
+"""Of a window, how one GPU or one pod was used, and why the newest is missing."""
 
 
 class Pages:
@@ -115,7 +118,10 @@ class Pages:
         if place is None:
             raise _not_found(f"No node lists a GPU with the UUID {uuid}.")
         children = [each for each in places if each is not place]
-        return self.page(request, "gpu.html", {"place": place, "children": children})
+        node = place.node.name
+        # Who may see one namespace alone is not shown what others' pods do.
+        past = await self._single_past(request, lambda h, w: h.of_gpu(node, uuid, w)) if _sees_all(request) else None
+        return self.page(request, "gpu.html", {"place": place, "children": children, "past": past})
 
     async def _pod(self, request: web.Request) -> web.Response:
         state, namespace, name = await _state(request), request.match_info["namespace"], request.match_info["name"]
@@ -135,6 +141,7 @@ class Pages:
             "closed": closed_nodes(state) if waiting else [],
             "sick": [] if grant is None else sick_gpus(state, grant),
             "steps": request[FEED].steps(namespace, name),
+            "past": grant and await self._single_past(request, lambda h, w: h.of_pod(namespace, name, w)),
         }
         return self.page(request, "pod.html", values)
 
@@ -159,16 +166,19 @@ class Pages:
     async def _past(self, request: web.Request, state: ClusterState) -> PastUse | None:
         if self._history is None:
             return None
-        window = request.query.get("since", DEFAULT_WINDOW)
-        window = window if window in WINDOWS_S else DEFAULT_WINDOW
+        window = _window(request)
         history, problem = await self._history.of(window)
-        session = request.get(SESSION)
-        namespace = "" if session is None else session.namespace
-        if problem and namespace:
-            problem = SEE_LOG
-        seen = history and part_of(history, namespace)
+        seen = history and part_of(history, _namespace(request))
+        problem = _shown_problem(request, problem)
         # Who holds idle GPUs is looked for among all pods.
-        return await asyncio.to_thread(past_use, window, seen, problem, state, shows_all=not namespace)
+        return await asyncio.to_thread(past_use, window, seen, problem, state, shows_all=_sees_all(request))
+
+    async def _single_past(self, request: web.Request, read: _SingleReader) -> SinglePast | None:
+        if self._history is None:
+            return None
+        window = _window(request)
+        curves, problem = await read(self._history, window)
+        return single_past(window, curves, _shown_problem(request, problem))
 
     async def _operator(self, request: web.Request) -> web.Response:
         state = await _state(request)
@@ -223,6 +233,26 @@ class Pages:
         response = web.Response(text=text, content_type="text/html", status=status)
         response.enable_compression()
         return response
+
+
+def _namespace(request: web.Request) -> str:
+    """The only one that the viewer sees; empty: they see all."""
+    session = request.get(SESSION)
+    return "" if session is None else session.namespace
+
+
+def _sees_all(request: web.Request) -> bool:
+    return not _namespace(request)
+
+
+def _window(request: web.Request) -> str:
+    """The window of time that a request asks for."""
+    window = request.query.get("since", "")
+    return window if window in WINDOWS_S else DEFAULT_WINDOW
+
+
+def _shown_problem(request: web.Request, problem: str) -> str:
+    return problem if _sees_all(request) or not problem else SEE_LOG
 
 
 async def _state(request: web.Request) -> ClusterState:

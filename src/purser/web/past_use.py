@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from purser.core.state import ClusterState
+from purser.usage import ModelHours, PodHours, UsageCurves
 from purser.web.charts import Chart, chart
 from purser.web.history import WINDOWS_S, WindowUsage, less, summed
 from purser.web.tables import GpuPlace, HeldAmount, gpu_places
 
+MAX_PODS = 50
 MAX_IDLE_GPUS = 100
 """Shown; the page says how many there are."""
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,21 @@ class NamespaceHours:
 
 
 @dataclass(frozen=True)
+class SinglePast:
+    """How one GPU or one pod was used over one window of time."""
+
+    window: str
+    problem: str
+    """Why the newest is missing, in a sentence."""
+    is_read: bool = False
+    busy: Chart | None = None
+    """In GPUs. None, as below: there are no metrics, or not yet."""
+    memory: Chart | None = None
+    """In GiB."""
+    windows: Sequence[str] = tuple(WINDOWS_S)
+
+
+@dataclass(frozen=True)
 class IdlePlace:
     """A GPU that is held and idle."""
 
@@ -54,6 +72,10 @@ class PastUse:
     """None: there are no metrics, or not yet."""
     namespaces: Sequence[NamespaceHours] = ()
     """Those that held most without use come first."""
+    models: Sequence[ModelHours] = ()
+    pods: Sequence[PodHours] = ()
+    """With most unused hours first."""
+    pods_total: int = 0
     idle: Sequence[IdlePlace] = ()
     """Idle for longest first."""
     idle_total: int = 0
@@ -75,9 +97,26 @@ def past_use(
         shows_all=shows_all,
         picture=_picture(history, shows_all),
         namespaces=_hours(history),
+        models=history.models,
+        pods=history.pods[:MAX_PODS],
+        pods_total=len(history.pods),
         idle=idle[:MAX_IDLE_GPUS],
         idle_total=len(idle),
         is_read=True,
+    )
+
+
+def single_past(window: str, curves: UsageCurves | None, problem: str) -> SinglePast:
+    """The part on the past of a GPU's or a pod's page. ``curves``: None: they are not known."""
+    if curves is None:
+        return SinglePast(window, problem)
+    memory = [("Held", curves.held_bytes), ("Used", curves.used_bytes)]
+    return SinglePast(
+        window=window,
+        problem=problem,
+        is_read=True,
+        busy=chart(curves.times_s, [("Busy", curves.busy_gpus)]),
+        memory=chart(curves.times_s, [(label, [each / _GIB for each in values]) for label, values in memory]),
     )
 
 

@@ -49,6 +49,11 @@ class FakePrometheus:
         return web.json_response({"status": "success", "data": {"result": result}})
 
     def of(self, query):
+        if "device_utilization" in query and "avg_over_time" in query:
+            return [({}, 0.25)]
+        if "topk by (namespace)" in query:
+            held = query.startswith("sum_over_time((sum by (namespace, pod) ((max by")
+            return [({**A, "pod": "p"}, 120.0 if held else 60.0), ({**B, "pod": "q"}, 60.0)]
         if "granted_memory_bytes" in query and "device" in query:
             is_idle = "[21600s]" in query or "[3600s]" in query or "[1800s]" in query
             return [({"node": "n", "uuid": uuid}, 0.0) for uuid in ("GPU-0", "GPU-1")] if is_idle else []
@@ -106,6 +111,45 @@ async def test_the_page_shows_curves_hours_and_idle_gpus():
     hours = text[text.index("GPU-hours over") :]
     assert hours.index("team-a") < hours.index("team-b")  # who wastes most
     assert "style=" not in text and "<script>" not in text
+
+
+async def test_the_use_of_one_gpu_and_of_one_pod_is_on_its_page():
+    async with used() as (client, fake, _):
+        gpu_page = await text_of(client, "/gpus/GPU-0?since=1h")
+        assert "Compute in GPUs over the last 1h" in gpu_page and '<td class="number">0.25</td>' in gpu_page
+        assert any('uuid="GPU-0"' in query and 'node="n"' in query for query in fake.asked)
+        fake.asked.clear()
+        pod_page = await text_of(client, "/pods/default/holder")
+        assert "Memory in GiB over the last 24h" in pod_page and 'aria-current="true">Last 24h' in pod_page
+        assert all('namespace="default", pod="holder"' in query for query in fake.asked)
+        count = len(fake.asked)
+        await text_of(client, "/pods/default/holder")
+        assert len(fake.asked) == count
+
+
+async def test_who_sees_one_namespace_sees_the_use_of_its_pods_but_of_no_gpu():
+    async with used("default") as (client, fake, _):
+        assert "Use over time" not in await text_of(client, "/gpus/GPU-0")
+        assert fake.asked == []
+        assert "Memory in GiB" in await text_of(client, "/pods/default/holder")
+        fake.status = 500
+        failed = await text_of(client, "/pods/default/holder?since=7d")
+        assert "log has the details" in failed and "Prometheus at" not in failed
+
+
+async def test_names_cannot_change_what_is_asked():
+    async with used() as (_, fake, history):
+        await history.of_pod("default", 'x"} or vector(1) # \\', "1h")
+        assert fake.asked and all(r'pod="x\"} or vector(1) # \\"' in query for query in fake.asked)
+
+
+async def test_hours_are_broken_down_by_pod_and_model():
+    async with used() as (client, _, _):
+        text = await text_of(client, "/use?since=1h")
+    assert text.index("/pods/team-a/p") < text.index("/pods/team-b/q") and "GPU-hours by model" in text
+    async with used("team-b") as (client, _, _):
+        text = await text_of(client, "/use?since=1h")
+    assert "/pods/team-b/q" in text and "/pods/team-a/p" not in text and "GPU-hours by model" not in text
 
 
 async def test_a_viewer_of_a_namespace_sees_its_use_and_nobody_elses():
