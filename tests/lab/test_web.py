@@ -89,6 +89,7 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("td .status-bad", "1 GPU unhealthy")
         await tab.open(f"nodes/{node}")
         await tab.shows(".matrix caption", "Links between GPUs")
+        await tab.shows("tbody th", "GpuUnhealthy")
         await tab.open(f"nodes?health=Unhealthy&find={node}")
         lab.recover_gpu(node, index)
         await tab.shows("td", "No node matches.")
@@ -98,7 +99,13 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("main", "No pod that asks for a GPU is waiting.")
         await lab.client.create(PODS, share("large", 20_000))
         await tab.shows("h2", "CardInsufficientMemory")
+        await is_drained(lab.client, "t4-4-1")
+        await tab.shows(".notice", "t4-4-1 (driver upgrade: is being drained)")
+        await tab.open("?find=large")
+        await page.get_by_role("link", name="Find waiting pods").click()
+        await tab.shows("main", "1 of 1 waiting pods matches")
         await page.get_by_role("link", name="default/large").click()
+        await tab.shows(".verdict", "default/large waits")
         await tab.shows("pre", "memory")
         await tab.shows("pre", re.compile("Each of these changes alone makes the pod fit now"))
 
@@ -177,10 +184,20 @@ async def test_everybody_can_read_the_pages(quiet_logs):
         await lab.client.create(PODS, share("large", 20_000))
         lab.lose_gpu("t4-4-1", 3)
         await an_upgrade_halts(lab.client)
+        await is_drained(lab.client, "t4-4-0")
         for width, scheme in ((360, "dark"), (1920, "light")):
             look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
             async with browsing(server.url, **look) as tab:
                 assert await axe_problems(tab, lab.nodes["t4-4-1"].driver.uuids[3]) == {}, look
+
+
+async def is_drained(client, node):
+    """As the operator drains a node for a driver upgrade."""
+    metadata = {
+        "labels": {"nvidia.com/gpu-driver-upgrade-state": "drain-required"},
+        "annotations": {"purser.dev/cordoned-by": "driver-upgrade"},
+    }
+    await client.patch_merge(NODES.raw(), node, {"metadata": metadata, "spec": {"unschedulable": True}})
 
 
 async def an_upgrade_halts(client):
@@ -205,7 +222,8 @@ async def axe_problems(tab, sick):
     await tab.open(f"gpus/{sick}")
     await tab.shows("dd .status-bad", "Unhealthy")
     await tab.open("waiting")
-    await tab.shows("main", "CardInsufficientMemory")
+    await tab.shows("main", "default/large")
+    await tab.shows(".notice", "is being drained")
     of_one = ("nodes/t4-4-1", f"gpus/{sick}", "pods/default/large", "pods/default/one", "pods/default/nobody")
     found = {}
     for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):

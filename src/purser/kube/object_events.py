@@ -19,6 +19,9 @@ class ObservedEvent(Slim, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
     reason: str = ""
     message: str = ""
+    type: str = ""
+    """``Normal`` or ``Warning``."""
+    count: int = 0
     last_timestamp: str | None = None
     event_time: str | None = None
     source: ObservedEventSource = ObservedEventSource()

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -17,7 +17,9 @@ from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
+from purser.kube.object_events import ObservedEvent
 from purser.recent import Recent
+from purser.top.sharing import SharedAnswer
 from purser.top.steps import PodStep
 
 Document = TypeVar("Document")
@@ -198,8 +200,8 @@ class PolledScheduler:
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
-        self._nodes: Recent[str, _Asked[NodeDetails | None]] = Recent(MAX_NODES)
-        self._rollout: _Asked[Rollout] | None = None
+        self._nodes: Recent[str, SharedAnswer[NodeDetails | None]] = Recent(MAX_NODES)
+        self._rollout: SharedAnswer[Rollout] | None = None
         self._one_by_one = asyncio.Lock()
         """Of answers: the scheduler sends few to a user at once."""
 
@@ -225,7 +227,7 @@ class PolledScheduler:
     async def rollout(self) -> Rollout:
         """Asked of the scheduler once for all who look at it."""
         if self._rollout is None or self._rollout.is_old(self._clock):
-            self._rollout = _Asked(self._alone(self._reader.read_rollout), self._clock)
+            self._rollout = SharedAnswer(self._alone(self._reader.read_rollout), self._clock, POLL_INTERVAL_S)
         return await self._rollout.answer()
 
     async def details(self, namespace: str, pod: str) -> list[str]:
@@ -238,31 +240,21 @@ class PolledScheduler:
         """The state does not have them."""
         return []
 
+    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent] | None:
+        """The scheduler does not read events."""
+        return None
+
     async def node_details(self, name: str) -> NodeDetails | None:
         """Asked of the scheduler once for all who look at the node."""
         known = self._nodes.get(name)
         if known is None or known.is_old(self._clock):
-            known = self._nodes.put(name, _Asked(self._alone(lambda: self._reader.read_node(name)), self._clock))
+            read = self._alone(lambda: self._reader.read_node(name))
+            known = self._nodes.put(name, SharedAnswer(read, self._clock, POLL_INTERVAL_S))
         return await known.answer()
 
     async def _alone(self, read: Callable[[], Coroutine[Any, Any, Document]]) -> Document:
         async with self._one_by_one:
             return await read()
-
-
-class _Asked(Generic[Document]):
-    """A question that all share who ask it while the answer is on its way, or new."""
-
-    def __init__(self, asking: Coroutine[Any, Any, Document], clock: Clock) -> None:
-        self._task = asyncio.ensure_future(asking)
-        self._task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
-        self._fresh_until = clock.monotonic() + POLL_INTERVAL_S
-
-    def is_old(self, clock: Clock) -> bool:
-        return self._task.done() and clock.monotonic() >= self._fresh_until
-
-    async def answer(self) -> Document:
-        return await asyncio.shield(self._task)
 
 
 def reason_lines(pod: StateWaiting) -> list[str]:

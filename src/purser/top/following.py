@@ -17,9 +17,12 @@ from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
+from purser.kube.object_events import ObservedEvent, events_about
 from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resources import NODES, Resource
+from purser.recent import Recent
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
+from purser.top.sharing import SharedAnswer
 from purser.top.steps import PodStep, steps_of
 
 T = TypeVar("T")
@@ -31,6 +34,8 @@ PAUSE_FACTOR = 1.5
 _COMPUTE_SLICE_S = 0.2
 """Of finding reasons, between two looks at who is waiting for an answer."""
 _FIRST_LOOK_S = 0.05
+_EVENTS_FRESH_S = 15.0
+_MAX_EVENT_LISTS = 64
 
 
 class FollowedCluster:
@@ -49,6 +54,7 @@ class FollowedCluster:
         self._wanted: tuple[str, ...] = ()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="overview")
         self._sequence = 0
+        self._events: Recent[tuple[str, str, str], SharedAnswer[list[ObservedEvent]]] = Recent(_MAX_EVENT_LISTS)
 
     @property
     def problem(self) -> str:
@@ -96,6 +102,16 @@ class FollowedCluster:
         informer = self._informers.get(SCHEDULED_PODS.kind)
         found = None if informer is None else informer.store.get(f"{namespace}/{pod}")
         return [] if found is None else steps_of(found)
+
+    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent]:
+        """Read once for all who look at the object: the API server goes through all events of the namespace for it."""
+        key = (kind, namespace, name)
+        known = self._events.get(key)
+        if known is None or known.is_old(self._clock):
+            fields = {"involvedObject.kind": kind, "involvedObject.name": name}
+            read = events_about(self._client, namespace, fields)
+            known = self._events.put(key, SharedAnswer(read, self._clock, _EVENTS_FRESH_S))
+        return await known.answer()
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Of the node's annotations."""

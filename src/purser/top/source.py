@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from purser.core.state import ClusterState, NodeDetails, Rollout
+from purser.kube.object_events import ObservedEvent
 from purser.top.steps import PodStep
 
 
@@ -42,6 +43,10 @@ class StateSource(Protocol):
 
     def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
         """When a pod came to each step of its way; empty: not known."""
+        ...
+
+    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent] | None:
+        """Those about an object, the last at the end; None: they are not read from here. Raises as `rollout` does."""
         ...
 
     async def node_details(self, name: str) -> NodeDetails | None:

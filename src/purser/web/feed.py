@@ -9,6 +9,7 @@ import msgspec
 
 from purser.core.state import ClusterState, NodeDetails, Rollout
 from purser.kube import Clock
+from purser.kube.object_events import ObservedEvent
 from purser.kube.racing import until
 from purser.top.source import StateSource
 from purser.top.steps import PodStep
@@ -81,6 +82,10 @@ class Feed:
     def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
         """When a pod came to each step of its way; empty: not known."""
         return self._source.steps(namespace, pod)
+
+    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent] | None:
+        """Those about an object, as `StateSource` has them."""
+        return await self._source.events(kind, namespace, name)
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """How a node's GPUs are connected, and what its kubelet reports, as `StateSource` has it."""

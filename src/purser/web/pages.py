@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHealth
 from purser.kube import Clock, ConfigError, KubeError
+from purser.kube.object_events import ObservedEvent
 from purser.usage import UsageCurves
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
@@ -48,6 +49,8 @@ class Session:
 SESSION = web.RequestKey("session", Session)
 """Of a request, where people log in."""
 NODES_PER_PAGE = 200
+MAX_EVENTS = 50
+"""Shown of an object."""
 _FIRST_STATE_TIMEOUT_S = 2.0
 """How long a page waits for a cluster that has not been read yet."""
 _DETAILS_TIMEOUT_S = 5.0
@@ -56,6 +59,17 @@ _MAX_QUERY = 200
 """Characters of what is searched for."""
 NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
 """Answers that programs read."""
+
+
+@dataclass(frozen=True)
+class EventList:
+    """Events about an object."""
+
+    events: Sequence[ObservedEvent] = ()
+    """The last first."""
+    problem: str = ""
+    """Why there are none, in a sentence."""
+
 
 Values = Mapping[str, object]
 _SingleReader = Callable[[UsageHistory, str], Awaitable[tuple[UsageCurves | None, str]]]
@@ -108,7 +122,13 @@ class Pages:
             raise _not_found(f"The cluster has no node {name} with GPUs.")
         places = gpu_places(state, lambda at, _: at is node)
         hardware, unknown = await _hardware(request, name)
-        values = {"node": node, "places": places, "hardware": hardware, "unknown": unknown}
+        values = {
+            "node": node,
+            "places": places,
+            "hardware": hardware,
+            "unknown": unknown,
+            "events": await _events(request, "Node", "default", name),
+        }
         return self.page(request, "node.html", values)
 
     async def _gpu(self, request: web.Request) -> web.Response:
@@ -141,6 +161,7 @@ class Pages:
             "closed": closed_nodes(state) if waiting else [],
             "sick": [] if grant is None else sick_gpus(state, grant),
             "steps": request[FEED].steps(namespace, name),
+            "events": await _events(request, "Pod", namespace, name),
             "past": grant and await self._single_past(request, lambda h, w: h.of_pod(namespace, name, w)),
         }
         return self.page(request, "pod.html", values)
@@ -279,6 +300,18 @@ async def _hardware(request: web.Request, node: str) -> tuple[NodeHardware | Non
     if details is None:
         return None, "Nothing is known of it. The scheduler may be of a version that does not say."
     return hardware_of(details), ""
+
+
+async def _events(request: web.Request, kind: str, namespace: str, name: str) -> EventList | None:
+    """Those about an object; None: they are not read."""
+    try:
+        async with asyncio.timeout(_DETAILS_TIMEOUT_S):
+            events = await request[FEED].events(kind, namespace, name)
+    except TimeoutError:
+        return EventList(problem="They could not be read in time: reload the page to try again.")
+    except (KubeError, ConfigError) as error:
+        return EventList(problem=str(error))
+    return None if events is None else EventList(events[: -MAX_EVENTS - 1 : -1])
 
 
 def _not_found(text: str) -> web.HTTPNotFound:

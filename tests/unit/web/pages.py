@@ -9,6 +9,7 @@ from tests.unit.kube.servers import HastyClock
 from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
 
 from purser.core.state import ROLLOUT_VERSION, ClusterState, NodeDetails, Rollout
+from purser.kube.object_events import ObservedEvent
 from purser.telemetry import listening
 from purser.top.steps import PodStep
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
@@ -34,6 +35,7 @@ class Source:
         self.lines = ["the reason"]
         self.way: list[PodStep] = []
         self.nodes: dict[str, NodeDetails | Exception] = {}
+        self.recorded: dict[tuple[str, str, str], list[ObservedEvent] | Exception] = {}
         self.asked: list[tuple[str, str]] = []
         self._on_change = lambda: None
         self.rolled_out: Rollout | Exception = Rollout(ROLLOUT_VERSION, (), ())
@@ -60,6 +62,12 @@ class Source:
 
     def steps(self, namespace: str, pod: str) -> list[PodStep]:
         return self.way
+
+    async def events(self, kind: str, namespace: str, name: str) -> list[ObservedEvent] | None:
+        found = self.recorded.get((kind, namespace, name))
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def node_details(self, name: str) -> NodeDetails | None:
         found = self.nodes.get(name)

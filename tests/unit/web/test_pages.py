@@ -11,10 +11,11 @@ from tests.waiting import limit as waiting_limit
 
 from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateGpuHealth
 from purser.kube import KubeError
+from purser.kube.object_events import ObservedEvent
 from purser.top.steps import PodStep
 from purser.web import pages
 from purser.web.access import is_this_machine
-from purser.web.pages import NODES_PER_PAGE
+from purser.web.pages import MAX_EVENTS, NODES_PER_PAGE
 from purser.web.tables import MAX_PODS_OF_A_REASON
 
 from .pages import Source, served
@@ -139,6 +140,21 @@ async def test_what_is_not_known_of_a_node_is_said(found, says):
         text = await text_of(client, "/nodes/n")
         assert says in text
         assert "default/holder" in text
+
+
+async def test_events_about_a_node_or_a_pod_are_on_its_page_the_last_first():
+    source = Source()
+    event = ObservedEvent(reason="Pulled", message="<b>", type="Normal", last_timestamp="2027-01-15T07:59:00Z")
+    later = msgspec.structs.replace(event, reason="XidError", type="Warning", count=3)
+    source.recorded["Node", "default", "n"] = [event] * MAX_EVENTS + [later]
+    source.recorded["Pod", "default", "holder"] = KubeError("events cannot be listed: <forbidden>")
+    async with served(source) as (client, _):
+        page = await text_of(client, "/nodes/n")
+        assert page.index("XidError") < page.index("Pulled") and page.count("Pulled") == MAX_EVENTS - 1
+        assert '<span class="status-warn">Warning</span>' in page and '<td class="number">3</td>' in page
+        assert "<b>" not in page
+        assert "&lt;forbidden&gt;" in await text_of(client, "/pods/default/holder")
+        assert "<h2>Events</h2>" not in await text_of(client, "/nodes/other")
 
 
 async def test_a_scheduler_that_does_not_answer_does_not_hold_up_a_node(monkeypatch):
