@@ -151,6 +151,10 @@ alerts that were made for these go on working. They are at the same port as [Pur
 beside the exporter itself every GPU is there twice, and sums are doubled. Under the [operator](operator.md), set
 `dcgmExporter.enabled: false`, and `--metrics-also-as=dcgm` in `devicePlugin.args`.
 
+```console
+$ helm upgrade purser deploy/helm/purser -n purser-system --reset-then-reuse-values --set 'agent.metricsAlsoAs={dcgm}'
+```
+
 GPUs are measured every ten seconds, and what was measured more than 30 seconds ago is left out. If a GPU or a driver
 does not report something, that metric of that GPU is missing: there are no zeros and no old values in its place.
 Kubelet is asked every ten seconds, too, which pods hold GPUs; if it does not answer for 30 seconds, no pod is named.

@@ -43,7 +43,8 @@ def drawn(text: str, tip: str) -> str:
     )
     body = "".join(parts)
     return (
-        f'<div style="overflow-x: auto"><svg viewBox="0 0 {width} {height}" role="img" font-size="13"'
+        '<div style="overflow-x: auto" data-search-exclude="">'
+        f'<svg viewBox="0 0 {width} {height}" role="img" font-size="13"'
         f' style="width: {width}px; max-width: none"><defs>{marker}</defs>{body}</svg></div>'
     )
 

@@ -218,7 +218,7 @@ class Shell:
         if verb == "install":
             config.install(*charts, name, values, namespace=namespace, create_namespace="--create-namespace" in flags)
         elif verb == "upgrade":
-            config.upgrade(*charts, name, values, reuse_values="--reuse-values" in flags)
+            config.upgrade(*charts, name, values, reuse_values="--reset-then-reuse-values" in flags)
         else:
             assert verb == "uninstall", words
             config.uninstall(name, wait="legacy" if "--wait" in flags else None)

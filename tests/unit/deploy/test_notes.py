@@ -41,14 +41,15 @@ def test_pods_are_placed_where_the_webhook_is_on(enabled: bool) -> None:
 
 
 def test_an_image_without_a_registry_is_reported_and_what_to_do_keeps_the_other_values() -> None:
-    upgrade = "helm upgrade purser deploy/helm/purser --namespace purser-system --reuse-values --set image.repository="
+    upgrade = "helm upgrade purser deploy/helm/purser --namespace purser-system --reset-then-reuse-values "
+    upgrade += "--set image.repository="
     assert upgrade in notes({})
     assert "helm upgrade" not in notes({"image": {"repository": "registry.example/purser"}})
 
 
 def test_the_webhook_is_switched_on_as_the_message_says() -> None:
     text = notes({"webhook": {"enabled": False}, "image": {"repository": "registry.example/purser"}})
-    assert "--reuse-values --set webhook.enabled=true" in text
+    assert "--reset-then-reuse-values --set webhook.enabled=true" in text
 
 
 def test_a_family_without_an_account_of_its_plugin_is_reported() -> None:
