@@ -6,7 +6,7 @@ from purser.adapters.nodes import inventory_of
 from purser.core.model import Device
 from purser.core.node.cordons import cordoned, cordoned_gpus, uncordoned
 from purser.core.vendors.catalogue import FAMILIES
-from purser.kube import Client, ConflictError
+from purser.kube import Client, ConflictError, NotFoundError
 from purser.kube.resources import NODES
 
 MIN_UUID_PREFIX = 4
@@ -21,9 +21,12 @@ async def named_gpus(client: Client, node_name: str, words: Sequence[str]) -> tu
     """The uuids of GPUs that people name by index, uuid, or the beginning of a uuid. A GPU that is cordoned is known,
     though the node may have lost it.
 
-    Raises `UnknownGpuError`, `InventoryError`, and `KubeError` (`NotFoundError`: there is no such node).
+    Raises `UnknownGpuError`, also where there is no such node, `InventoryError`, and `KubeError`.
     """
-    node = await client.get(NODES, node_name)
+    try:
+        node = await client.get(NODES, node_name)
+    except NotFoundError:
+        raise UnknownGpuError(f"node {node_name} does not exist: purser get nodes lists the nodes with GPUs") from None
     lost = cordoned_gpus(node.metadata.annotations)
     if set(words) <= set(lost):
         return tuple(dict.fromkeys(words))
@@ -70,9 +73,12 @@ async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> b
 def _offered(devices: Sequence[Device]) -> str:
     if not devices:
         return "no agent has published its GPUs"
+    if not any(each.parent for each in devices):
+        indices = sorted(each.index for each in devices)
+        which = f"an index from {indices[0]} to {indices[-1]}" if len(indices) > 1 else f"index {indices[0]}"
+        return f"must be {which}, or a UUID"
     has = ", ".join(f"{'MIG device of ' if each.parent else ''}GPU {each.index} ({each.uuid})" for each in devices)
-    instead = ". A GPU with MIG enabled is cordoned by its MIG devices" if any(each.parent for each in devices) else ""
-    return f"it has {has}{instead}"
+    return f"it has {has}. A GPU with MIG enabled is cordoned by its MIG devices"
 
 
 async def uncordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:

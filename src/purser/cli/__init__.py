@@ -41,11 +41,13 @@ from purser.cli import (
 from purser.cli.arguments import as_kubectl_arguments
 from purser.cli.from_settings import settings_command
 from purser.cli.groups import GroupedCommands
+from purser.cli.help_texts import format_help_texts
 from purser.cli.output import FAILED, MISUSED
 
 _OPTIONAL_PACKAGES = ("purser.backtest", "purser.lab", "purser.simulator")
 """What Purser's image does not have (deploy/image/Dockerfile)."""
 
+format_help_texts()
 app = typer.Typer(
     name="purser",
     cls=GroupedCommands,

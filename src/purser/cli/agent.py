@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from purser.cli.from_settings import settings_command
+from purser.cli.groups import CommandGroup
 from purser.cli.options import Context, Kubeconfig, LogLevelOption, OutputOption
 from purser.cli.output import FAILED, Column, OutputFormat, show
 from purser.cli.serving import LogLevel
@@ -20,8 +21,9 @@ CHECK_SETTINGS = "purser.agent.settings:CheckSettings"
 """The same but for the node's name."""
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="agent",
-    help="Serve a node's GPUs to kubelet, or check a node.\n\nExample: purser agent check --help",
+    help="Serve a node's GPUs to kubelet, or check a node.\n\nExample: purser agent check --node-name $(hostname)",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

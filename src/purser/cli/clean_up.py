@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from purser.cli.cluster_source import answer_of
 from purser.cli.options import Context, Kubeconfig
-from purser.cli.output import fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
@@ -28,10 +28,8 @@ def clean_up(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for Purser's pods to stop.")] = 60.0,
 ) -> None:
     """Remove it, and print each thing."""
-    import asyncio
-
     from purser.cli.serving import configure_logs
-    from purser.kube import Client, ClusterConfig, KubeError
+    from purser.kube import Client, ClusterConfig
     from purser.operator.chart_hooks import clean_up as remove
 
     async def main() -> None:
@@ -39,7 +37,4 @@ def clean_up(
             await remove(client, namespace, timeout_s=timeout, say=print)
 
     configure_logs(LogLevel.ERROR)
-    try:
-        asyncio.run(main())
-    except KubeError as error:
-        fail(str(error))
+    answer_of(main())

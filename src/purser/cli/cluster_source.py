@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from purser.adapters.objects import ClusterObjects
-    from purser.kube import Client
+    from purser.kube import Client, KubeError
     from purser.kube.resources import Resource
 
 T = TypeVar("T")
+
+_OTHER_CONTEXT = "choose another context with --context"
 
 FromFile = Annotated[
     Path | None,
@@ -71,4 +73,18 @@ def answer_of(question: "Coroutine[Any, Any, T]") -> T:
     except ConfigError as error:
         fail(str(error), MISUSED)
     except KubeError as error:
-        fail(str(error))
+        fail(with_advice(error))
+
+
+def with_advice(error: "KubeError") -> str:
+    """What a cluster that did not answer says, and what to do about it."""
+    from purser.kube import ApiUnavailableError, UnauthorizedError
+    from purser.kube.errors import TlsError
+
+    if isinstance(error, UnauthorizedError):
+        return f"the API server refused the credentials ({error}): log in again, or {_OTHER_CONTEXT}"
+    if isinstance(error, TlsError):
+        return f"{error}. Check certificate-authority in the kubeconfig, or {_OTHER_CONTEXT}"
+    if isinstance(error, ApiUnavailableError):
+        return f"{error}. Check server in the kubeconfig, or {_OTHER_CONTEXT}"
+    return str(error)

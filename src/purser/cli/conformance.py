@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.groups import CommandGroup
 from purser.cli.options import OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, show
 from purser.core.wording import counted
@@ -21,6 +22,7 @@ MAX_SKIPPED_ROWS = 3
 """Of checks that were skipped for the same reason; more are counted in one line."""
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Check other software against Kubernetes interfaces.\n\nExample: purser conformance device-plugin ./my-plugin",
     no_args_is_help=True,
     rich_markup_mode=None,

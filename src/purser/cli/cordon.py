@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli.cluster_source import answer_of
+from purser.cli.groups import CommandGroup
 from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, fail
 
@@ -43,8 +45,9 @@ Gpus = Annotated[list[str], typer.Argument(metavar="GPU...", help="Index or UUID
 
 def _group(name: str, what: str) -> typer.Typer:
     return typer.Typer(
+        cls=CommandGroup,
         name=name,
-        help=f"{what}\n\nExample: purser {name} gpu --help",
+        help=f"{what}\n\nExample: purser {name} gpu node-1 3",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -85,12 +88,10 @@ def _run(
     context: str | None,
 ) -> None:
     """Change it, and say what kubectl would say."""
-    import asyncio
-
     from purser.adapters.cordoning import UnknownGpuError, named_gpus
     from purser.adapters.nodes import InventoryError
     from purser.cli.serving import LogLevel, configure_logs
-    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
+    from purser.kube import Client, ClusterConfig
 
     async def ask() -> "tuple[Sequence[str], bool]":
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
@@ -101,10 +102,8 @@ def _run(
         fail("NODE and GPU must be non-empty printable text", MISUSED)
     configure_logs(LogLevel.WARNING)
     try:
-        uuids, written = asyncio.run(ask())
-    except ConfigError as error:
-        fail(str(error), MISUSED)
-    except (KubeError, UnknownGpuError, InventoryError) as error:
+        uuids, written = answer_of(ask())
+    except (UnknownGpuError, InventoryError) as error:
         fail(str(error))
     for uuid in uuids:
         print(f"gpu/{uuid} on node/{node} {done}" if written else f"gpu/{uuid} on node/{node} already {done}")

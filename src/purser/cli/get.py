@@ -147,6 +147,9 @@ def grants(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Show only pods in this namespace.")
     ] = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Show pods in all namespaces, which is the default.")
+    ] = False,
     node: Nodes = None,
     selector: Selector = None,
     sort_by: SortBy = None,
@@ -159,6 +162,8 @@ def grants(
 ) -> None:
     """Print the grants of the cluster."""
     from purser.cli import get_tables
+
+    namespace = None if all_namespaces else namespace
 
     if check:
         if any((node, selector, sort_by, watch)):

@@ -45,6 +45,8 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 """Of each group the commands, with what `purser --help` says of them on a terminal of 80 columns."""
 
+_ALL = 1000
+"""Characters of a sentence, at most."""
 _WIDEST = max(len(name) for commands in GROUPS.values() for name in commands)
 
 
@@ -59,7 +61,19 @@ MEANT = {
 """What people type, and the command of `purser get` that shows it."""
 
 
-class PluralCommands(typer.core.TyperGroup):
+class CommandGroup(typer.core.TyperGroup):
+    """A command whose help has all that the first sentence of each command below it says."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write them; typer would cut the sentences."""
+        commands = [(name, command) for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))]
+        rows = [(name, command.get_short_help_str(_ALL)) for name, command in commands if not command.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class PluralCommands(CommandGroup):
     """`purser get`: ``gpu`` is ``gpus``, as kubectl takes both; for other words it says which command is meant."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli import lab_gpu
+from purser.cli.groups import CommandGroup
 from purser.cli.output import FAILED, MISUSED, fail
 from purser.cli.serving import LogLevel
 from purser.core.kubelet.config import CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope
@@ -44,7 +45,7 @@ Example: purser lab --demo
 _PLAIN_WIDTH = 200
 
 
-app = typer.Typer(name="lab", rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, name="lab", rich_markup_mode=None)
 app.add_typer(lab_gpu.app, name="gpu")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli import lab_mig, lab_process
+from purser.cli.groups import CommandGroup
 from purser.cli.lab_node import (
     CODES,
     GpuName,
@@ -34,6 +35,7 @@ MAX_NUMBER = 2**31 - 1
 _help = partial(help_of, "purser lab gpu")
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="gpu",
     help="Change GPUs of a running lab: processes, load, faults, MIG. Clients of the driver see changes immediately."
     f"\n\n{CODES}\n\nExample: purser lab gpu list",
@@ -181,6 +183,7 @@ def hang(
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have them hang."""
+    _check_call(call)
     if gpu is not None:
         change(kubeconfig, node, gpu, f"hangs in {call}", lambda driver, one: driver.hang_call(one, call))
         return
@@ -206,6 +209,7 @@ def fail_call(
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Have it fail."""
+    _check_call(call)
     change(kubeconfig, node, gpu, f"fails in {call}", lambda driver, one: driver.fail_call(one, call, code))
 
 
@@ -253,6 +257,8 @@ def ecc(
     from purser.lab.driver.parts import MemoryLocation
 
     place = one_of(MemoryLocation, "--at", at)
+    if not (corrected or uncorrected or sram_threshold is not None):
+        fail("one of --corrected, --uncorrected and --sram-threshold is required", MISUSED)
     change(
         kubeconfig,
         node,
@@ -297,6 +303,8 @@ def remap(
     from purser.lab.driver.parts import BankSpares
 
     left = one_of(BankSpares, "--spares", spares)
+    if not (correctable or uncorrectable or pending is not None or failed is not None):
+        fail("one of --correctable, --uncorrectable, --pending and --failed is required", MISUSED)
     counts = {"correctable": correctable, "uncorrectable": uncorrectable}
     change(
         kubeconfig,
@@ -424,7 +432,13 @@ def pcie(
     kubeconfig: LabKubeconfig = None,
 ) -> None:
     """Count them."""
-    change(kubeconfig, node, gpu, f"repeated {replays} transfers", lambda driver, one: driver.replay_pcie(one, replays))
+    change(
+        kubeconfig,
+        node,
+        gpu,
+        f"counted {counted(replays, 'more replay')}",
+        lambda driver, one: driver.replay_pcie(one, replays),
+    )
 
 
 @app.command(
@@ -511,9 +525,25 @@ def load(
         nvlink_tx_kib_per_s=nvlink_tx,
         nvlink_rx_kib_per_s=nvlink_rx,
     )
+    if not follow and measured == GpuLoad():
+        fail("--follow or at least one reading is required, such as --utilization", MISUSED)
     [found] = lab_nodes(kubeconfig, node)
     with refusals():
         if follow:
             found.driver.clear_load(gpu_of(gpu))
         found.driver.set_load(gpu_of(gpu), measured)
     print(f"gpu/{gpu} on node/{node} load set")
+
+
+def _check_call(call: str) -> None:
+    """End the command where NVML has no such call: nothing would ever fail in it."""
+    from difflib import get_close_matches
+
+    import pynvml
+
+    known = {name for name in dir(pynvml) if name.startswith("nvml")}
+    if call == "*" or any(call.removesuffix(version) in known for version in ("", "_v2", "_v3", "_v4")):
+        return
+    near = get_close_matches(call, known, 1)
+    instead = f"did you mean {near[0]}?" if near else "use a name such as nvmlDeviceGetTemperature, or *"
+    fail(f"{call[:40]!a} is not an NVML call: {instead}", MISUSED)

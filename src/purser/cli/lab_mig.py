@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from purser.cli.groups import CommandGroup
 from purser.cli.lab_node import (
     GpuName,
     LabKubeconfig,
@@ -23,6 +24,7 @@ from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, show
 _help = partial(help_of, "purser lab gpu mig")
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="mig",
     help=_help("Partition GPUs into MIG devices.", "create a100-40gb-8-0 2 3g.20gb"),
     no_args_is_help=True,

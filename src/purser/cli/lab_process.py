@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.groups import CommandGroup
 from purser.cli.lab_node import CODES, GpuName, LabKubeconfig, NodeName, OneNode, gpu_of, lab_nodes, one_of, refusals
 from purser.cli.options import DocumentOption, OutputOption
 from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, show
@@ -35,7 +36,7 @@ Example: purser lab gpu process start a100-40gb-8-0 2 --pod default/train --memo
 Example: purser lab gpu process start a100-40gb-8-0 3 --pid 4711 --memory 1Gi -o json
 """
 
-app = typer.Typer(name="process", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, name="process", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 @dataclass(frozen=True)

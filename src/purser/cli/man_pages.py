@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from purser.cli.output import fail
+from purser.cli.help_texts import definitions, paragraphs, usage_words
+from purser.cli.output import fail, os_error_text
 from purser.core.wording import counted
 
 HELP = """Write a manual page for each command.
@@ -41,7 +42,9 @@ def man_pages(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder for the pages. Default: share/man/man1 next to purser's bin folder, where man looks for pages."
+            metavar="[FOLDER]",
+            help="Folder for the pages. Default: share/man/man1 next to purser's bin folder, where man looks for "
+            "pages.",
         ),
     ] = None,
 ) -> None:
@@ -54,7 +57,7 @@ def man_pages(
         for name, text in found:
             (target / f"{name}.1").write_text(text, encoding="ascii")
     except OSError as error:
-        fail(f"cannot write the pages: {error}. Use another folder: purser man-pages FOLDER")
+        fail(f"cannot write the pages: {os_error_text(error)}. Use another folder: purser man-pages FOLDER")
     print(f"{counted(len(found), 'page')} written to {target}")
 
 
@@ -92,19 +95,23 @@ class _Page:
         return "\n".join([title, *_AS_WRITTEN, ".SH NAME", name, *self._lines]) + "\n"
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        self._lines += [".SH SYNOPSIS", f".B {_roff(prog)}", _roff(args), ".SH DESCRIPTION"]
+        self._lines += [".SH SYNOPSIS", f".B {_roff(prog)}", _roff(usage_words(args)), ".SH DESCRIPTION"]
 
     def write_paragraph(self) -> None:
         """Each paragraph begins with its own macro."""
 
     def write_text(self, text: str) -> None:
-        for paragraph in text.split("\n\n"):
+        for paragraph in paragraphs(text, self.width):
+            if paragraph.startswith("\b\n"):
+                _, head, *commands = paragraph.split("\n")
+                self._lines += [".PP", _roff(head), ".nf", *map(_roff, commands), ".fi"]
+                continue
             line = " ".join(paragraph.split())
             self._summary = self._summary or line.removesuffix(".")
             self._lines += [".PP", _roff(line)]
 
     def write_dl(self, rows: Iterable[tuple[str, str]]) -> None:
-        for term, text in rows:
+        for term, text in definitions(rows):
             self._lines += [".TP", f"\\fB{_roff(term.strip())}\\fR", _roff(" ".join(text.split()))]
 
     def write_related(self, commands: Iterable[str]) -> None:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.cluster_source import answer_of
 from purser.cli.from_settings import settings_command
+from purser.cli.groups import CommandGroup
 from purser.cli.options import Context, DocumentOption, Kubeconfig, LogLevelOption
 from purser.cli.output import FAILED, MISUSED, DocumentFormat, dump, fail
 from purser.cli.serving import LogLevel
@@ -31,6 +33,7 @@ Examples:
 """
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="operator",
     help=HELP,
     no_args_is_help=True,
@@ -157,9 +160,9 @@ def import_(
 
 @app.command("crd")
 def crd(
-    apply: Annotated[bool, typer.Option(help="Update the definition in the cluster.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Update the definition in the cluster.")] = False,
     dry_run: Annotated[
-        bool, typer.Option(help="With --apply: print what would change, without changing anything.")
+        bool, typer.Option("--dry-run", help="With --apply: print what would change, without changing anything.")
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -190,10 +193,10 @@ def uninstall(
     context: Context = None,
     *,
     settings: "OperatorSettings",
-    crd: Annotated[bool, typer.Option(help="Also remove the CustomResourceDefinition.")] = False,
+    crd: Annotated[bool, typer.Option("--crd", help="Also remove the CustomResourceDefinition.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300.0,
     dry_run: Annotated[
-        bool, typer.Option(help="Print everything that would be removed, without removing anything.")
+        bool, typer.Option("--dry-run", help="Print everything that would be removed, without removing anything.")
     ] = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
@@ -235,23 +238,19 @@ def uninstall(
 
 def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Client], Awaitable[Any]]") -> Any:
     """One question to the cluster, and its answer."""
-    import asyncio
-
     from purser.cli.serving import configure_logs
-    from purser.kube import Client, ClusterConfig, KubeError
+    from purser.kube import Client, ClusterConfig
     from purser.operator.previewing import MisusedError
 
     async def main() -> Any:
-        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            return await question(client)
+        try:
+            async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+                return await question(client)
+        except MisusedError as error:
+            fail(str(error), MISUSED)
 
     configure_logs(LogLevel.ERROR)
-    try:
-        return asyncio.run(main())
-    except MisusedError as error:
-        fail(str(error), MISUSED)
-    except KubeError as error:
-        fail(str(error))
+    return answer_of(main())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """How commands print: tables for people, JSON and YAML for scripts, errors in one line with an exit code."""
 
+import errno
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ Row = TypeVar("Row")
 
 FAILED = 1
 """Exit code: the command ran and what it was asked for is not so, or could not be had."""
+_ADDRESS = re.compile(r"\('([^']+)', (\d+)")
+"""Where asyncio could not listen, in its message."""
 MISUSED = 2
 """Exit code: the command line or a file on it is wrong."""
 
@@ -159,6 +163,17 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def os_error_text(error: OSError) -> str:
+    """What the system says, without Python's ``[Errno 98]``."""
+    if error.errno == errno.EADDRINUSE and (address := _ADDRESS.search(str(error))):
+        host, port = address.groups()
+        return f"port {port} on {host} is in use: choose another one"
+    if error.errno is None:
+        return str(error)
+    words = os.strerror(error.errno)
+    return f"{error.filename}: {words}" if error.filename else words
+
+
 def is_writable(path: Path) -> bool:
     """Whether a file can be written there; asked beforehand, where what is written takes long."""
     return os.access(path, os.W_OK) and not path.is_dir() if path.exists() else os.access(path.parent, os.W_OK)
@@ -169,7 +184,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        fail(f"cannot write the report: {error}", FAILED)
+        fail(f"cannot write the report: {os_error_text(error)}", FAILED)
 
 
 def cell(value: object) -> str:

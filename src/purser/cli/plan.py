@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.cluster_source import ask_cluster
+from purser.cli.groups import CommandGroup
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from purser.core.planning import Occupancy, PlanStep, RoomPlan, RoomRequest
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="plan",
     help="Plan changes to the cluster, and carry them out.\n\nExample: purser plan free --gpus 8",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 reading_app = typer.Typer(
+    cls=CommandGroup,
     name="plan",
     help="Plan changes to the cluster.\n\nExample: kubectl purser plan free --gpus 8",
     no_args_is_help=True,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli.groups import CommandGroup
 from purser.cli.options import OutputOption
 from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, print_table
 from purser.cli.prometheus import prometheus_at, seconds_of, token_of
@@ -32,7 +33,7 @@ Examples:
   purser report usage --since 30d -o json
 """
 
-app = typer.Typer(name="report", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, name="report", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
 
 _NOT_GRANTED, _FOREIGN, _TOTAL = "(not granted)", "(foreign processes)", "(total)"
 """Rows below the namespaces; no namespace can be called so."""

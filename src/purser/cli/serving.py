@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import typer
 
-from purser.cli.output import MISUSED, fail
+from purser.cli.output import MISUSED, fail, os_error_text
 
 
 class LogLevel(StrEnum):
@@ -69,8 +69,10 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[
         asyncio.run(_until_signalled(run, on_hangup))
     except ConfigError as error:
         fail(str(error), MISUSED)
-    except (KubeError, OSError) as error:
+    except KubeError as error:
         fail(str(error))
+    except OSError as error:
+        fail(os_error_text(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -25,6 +25,6 @@ def version(output: DocumentOption = DocumentFormat.TEXT) -> None:
     import purser
 
     if output is DocumentFormat.TEXT:
-        print(f"purser {purser.__version__}")
+        print(f"purser {purser.__version__} (Python {platform.python_version()})")
         return
     dump({"version": purser.__version__, "python": platform.python_version()}, output)

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from purser.cli.from_settings import settings_command
+from purser.cli.groups import CommandGroup
 from purser.cli.scheduler import SETTINGS
 
 if TYPE_CHECKING:
     from purser.scheduler.settings import SchedulerSettings
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="webhook",
     help="Manage the webhook configurations of installations without the Helm chart."
     "\n\nExample: purser webhook manifest | kubectl apply -f -",

@@ -108,7 +108,7 @@ class Transport:
                 return await self._until_answered(call, deadline)
         except TimeoutError:
             raise ApiUnavailableError(
-                f"{call}: no response from {self._config.server} within {self._timeout:g} s",
+                f"{self._config.server} did not answer {call} within {self._timeout:g} s",
                 outcome_unknown=not call.is_read,
             ) from None
 
@@ -223,11 +223,14 @@ def retry_delay(call: Call, error: KubeError, attempt: int, backoff: Backoff) ->
 
 def unavailable(call: Call, server: str, error: Exception) -> ApiUnavailableError:
     """What a failure below HTTP means for a call."""
-    text = f"{call}: no response from {server}: {_reason(error)}"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        return TlsError(f"the certificate of {server} is not trusted: {why}")
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch):
-        return TlsError(text)
-    unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return ApiUnavailableError(text, outcome_unknown=not (unsent or call.is_read))
+        return TlsError(f"no TLS connection to {server}: {_reason(error)}")
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return ApiUnavailableError(f"{server} cannot be reached: {_reason(error)} ({call})")
+    return ApiUnavailableError(f"{server} did not answer {call}: {_reason(error)}", outcome_unknown=not call.is_read)
 
 
 def _reason(error: Exception) -> str:

@@ -160,6 +160,7 @@ def gpu_columns() -> list[TopColumn[GpuRow]]:
             lambda r: _of_memory(r[1].memory_held_mib, r[1].memory_mib),
             lambda r: -r[1].memory_held_mib,
             right=True,
+            wide=True,
         ),
         TopColumn(
             "CORES",

@@ -21,7 +21,11 @@ users: [{name: u, user: {token: x}}]
         (None, "cannot read kubeconfig", MISUSED),
         ("{{{", "is not YAML", MISUSED),
         ("a: b", "current-context is not set", MISUSED),
-        (KUBECONFIG, "no response from http://127.0.0.1:1: Connection refused", FAILED),
+        (
+            KUBECONFIG,
+            "http://127.0.0.1:1 cannot be reached: Connection refused (GET /api/v1/nodes). Check server",
+            FAILED,
+        ),
     ],
     ids=["no file", "no YAML", "no context", "nobody listens"],
 )

@@ -79,4 +79,4 @@ def test_where_they_cannot_be_written_it_says_what_to_do(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     done = CliRunner().invoke(app, ["man-pages", str(tmp_path / "file")])
     assert done.exit_code == 1
-    assert re.fullmatch(r"purser: cannot write the pages: .*/file'\. Use another folder: .*\n", done.output)
+    assert re.fullmatch(r"purser: cannot write the pages: .*/file: File exists\. Use another folder: .*\n", done.output)

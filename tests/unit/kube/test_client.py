@@ -293,7 +293,7 @@ async def test_a_call_ends_at_its_deadline_and_says_whether_it_may_have_been_car
         await asyncio.Event().wait()
 
     async with client_of(silent, timeout=0.05) as client:
-        with pytest.raises(ApiUnavailableError, match=r"no response from http.* within 0.05 s") as read:
+        with pytest.raises(ApiUnavailableError, match=r"http.* did not answer GET .* within 0.05 s") as read:
             await client.get(PODS, "a", "ns")
         with pytest.raises(ApiUnavailableError) as written:
             await client.create(PODS, pod("a"))

@@ -150,7 +150,7 @@ def _option_texts(options: TopologyOptions | CpuOptions) -> dict[str, str]:
 def _version(text: str) -> str:
     if _VERSION.fullmatch(text) is None or parse_version(text) < _OLDEST_VERSION:
         raise ValueError(
-            f"version: {text} is not a supported kubelet version: must be v1.20.0 or newer, such as v1.36.2"
+            f"version: {text} is not a supported kubelet version: must be v1.20.0 or newer, written as v1.36.2"
         )
     return text
 
