@@ -261,7 +261,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Pod",
             PEOPLE,
             PLACING,
-            "Annotation: `preferred`, `required`: GPUs and network devices of a container below one PCIe switch.",
+            "Annotation: `preferred`, `required`: GPUs and network devices of a container under one PCIe switch.",
         ),
         (policies.HAMI_NODE_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the node policy."),
         (policies.HAMI_GPU_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the GPU policy."),

@@ -320,7 +320,7 @@ async def log_in(cluster: RealCluster, url: str) -> None:
         status, text = await nodes_page(cluster, url, "chief")
         assert status == 200 and "No node lists a GPU." in text, text
         status, text = await nodes_page(cluster, url, "stranger")
-        assert status == 403 and "may not read this" in text, text
+        assert status == 403 and "not allowed to see the cluster" in text, text
     finally:
         cluster.kubectl("delete", "clusterrolebinding", "chief")
 

@@ -171,7 +171,7 @@ def test_gpus_get_network_devices_below_their_switches_whichever_kubelet_asks_fo
         below = sorted(NICS.index(f"{vf[:8]}00.0") for vf in vfs)
         assert below == sorted(gpus[uuid] // 2 for uuid in uuids)
         have = "GPU has its" if count == 1 else "GPUs have their"
-        wanted = f"{count} of {count} {have} network device below the same PCIe switch"
+        wanted = f"{count} of {count} {have} network device under the same PCIe switch"
         cluster.wait_until(f"the event of {name}", lambda name=name, wanted=wanted: wanted in granted(cluster, name))
         first.add(asked_first(purser.agent.log, f"default/{name}"))
         cluster.delete("pod", name, "--now")

@@ -170,7 +170,7 @@ async def test_names_by_a_file_are_known_to_kube_scheduler_and_one_that_is_not_i
     # kube-scheduler was started with the names of the files that there were.
     (tmp_path / "late").write_text(FILES["one-card"].replace("gpu-0", "gpu-9"))
     await shared.go_by(SLICED, "late")
-    said = "resources[0] names device 0 nvidia.com/gpu-9, about which kube-scheduler does not ask Purser"
+    said = "resources[0] gives device 0 the name nvidia.com/gpu-9, about which kube-scheduler does not ask Purser"
     await eventually(shared, "the entry is named", lambda: node_event(shared, "DevicePluginConfigInPart", said))
     await shared.offers(SLICED, {"nvidia.com/gpu-9": 0, GPU: 30})
 

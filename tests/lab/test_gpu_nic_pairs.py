@@ -1,4 +1,4 @@
-"""GPUs and network devices below one PCIe switch, from the pod to the environment of its container."""
+"""GPUs and network devices under one PCIe switch, from the pod to the environment of its container."""
 
 import pytest
 
@@ -65,7 +65,7 @@ async def test_every_gpu_has_its_vf_below_its_switch(dgx):
         gpus, vfs = await switches(dgx, name)
         assert gpus == vfs, name
         have = "GPU has its" if count == 1 else "GPUs have their"
-        wanted = f"{count} of {count} {have} network device below the same PCIe switch"
+        wanted = f"{count} of {count} {have} network device under the same PCIe switch"
         assert wanted in await said(dgx, name, "Granted")
     await dgx.client.delete(PODS, "one", dgx.namespace)
     await create(dgx, pod(dgx, "plain", {POOL: "1"}))

@@ -106,7 +106,7 @@ NETWORKED = {
 """Placed, with a device of the pool."""
 
 NO_4G = "annotation nvidia.com/mig-profile-preference: 4g has no effect: no GPU is partitioned on demand"
-NO_MIG = "asks for GPUs in mode mig, and no node has one (available: hami-core): the pod waits"
+NO_MIG = "asks for GPUs in mode mig, but no node offers this mode (available: hami-core), so the pod stays"
 
 WAITING = {
     "hami/dynamic-mig": Waits(

@@ -52,7 +52,7 @@ async def pod_of(world, limits, *, labels=None, privileged=False, **spec):
         (SHARE, {"schedulerName": "default-scheduler"}, 'is for scheduler "default-scheduler"'),
         ({"cpu": "1"}, {}, "does not request GPUs"),
         ({}, {"schedulerName": "default-scheduler"}, "is for scheduler"),
-        (SHARE, {"nodeSelector": {"pool": "other"}}, "lacks pool=other of the pod's node selector"),
+        (SHARE, {"nodeSelector": {"pool": "other"}}, "lacks pool=other, which the pod's node selector requires"),
     ],
     ids=[
         "ignore label",

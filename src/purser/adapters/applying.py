@@ -161,7 +161,7 @@ class PlanRun:
 
                 await self._wait_until(is_replaced)
         except TimeoutError:
-            raise PlanStoppedError(f"after {self._step_timeout_s:g} s {waits.said}") from None
+            raise PlanStoppedError(f"after {self._step_timeout_s:g} s, {waits.said}") from None
         except ReplacementError as error:
             raise PlanStoppedError(str(error)) from error
         self._landed = number + 1

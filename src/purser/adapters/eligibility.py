@@ -49,4 +49,4 @@ def why_not_schedulable(pod: Pod, node: Node) -> str:
         return "is cordoned" if taint is CORDON else f"has taint {taint}, which the pod does not tolerate"
     labels = node.metadata.labels
     lacking = [f"{key}={value}" for key, value in pod.spec.node_selector.items() if labels.get(key) != value]
-    return f"lacks {', '.join(lacking)} of the pod's node selector" if lacking else ""
+    return f"lacks {', '.join(lacking)}, which the pod's node selector requires" if lacking else ""

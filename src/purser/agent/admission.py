@@ -29,6 +29,7 @@ import msgspec
 from purser.core.device.answers import are_granted, preferred_ids
 from purser.core.model import ContainerGrant, ContainerKind, Grant
 from purser.core.names import GPU_RESOURCE
+from purser.core.wording import counted
 
 
 class ListedPod(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class PreferredAllocationCall(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         required = f", including {', '.join(self.must_include)}" if self.must_include else ""
-        return f"{self.size} of {len(self.available)} free IDs{required}"
+        return f"{self.size} of {counted(len(self.available), 'free ID')}{required}"
 
 
 class AllocateCall(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ async def evict_first(evict: Evict, ranked: Iterable[tuple[T, NodePod]], what: s
         try:
             await evict(pod)
         except KubeError as error:
-            log.warning(f"{what} cannot be evicted yet", error=str(error))
+            log.warning(f"Cannot evict {what} yet", error=str(error))
             if isinstance(error, TooManyRequestsError):
                 continue
             return None

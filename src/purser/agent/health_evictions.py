@@ -63,7 +63,7 @@ class UnhealthyEvictions:
         if any(now - since < MAX_ENDING_S for since in self._ending_since.values()):
             return
         left = ((why, pod) for why, pod in holding if pod.metadata.uid not in ending)
-        evicted = await evict_first(self._evict, left, "A pod on an unhealthy GPU")
+        evicted = await evict_first(self._evict, left, "a pod on an unhealthy GPU")
         if evicted is not None:
             why, pod = evicted
             reason = AgentReason.EVICTED_FROM_UNHEALTHY_GPU

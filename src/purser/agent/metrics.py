@@ -125,7 +125,7 @@ class _NodeCollector(Collector):
         yield _gauge("purser_agent_streams", "Open ListAndWatch streams from kubelet.", snapshot.streams)
         yield _gauge(
             "purser_agent_lists_amounts",
-            "1 while the node's status lists the amounts of GPU memory, cores and so on.",
+            "1 while the node's status lists the amounts of its GPU resources, such as memory and cores.",
             int(snapshot.lists_amounts),
         )
         yield _gauge(

@@ -47,8 +47,8 @@ class RefusalReason(ExplainedReason):
     IN_USE = (
         "DeviceInUse",
         "Pod",
-        "Processes of a pod that no longer exists still run on the GPU. The container waits until they exit.",
-        "Wait until kubelet has stopped them. If they hang, kill them on the pod's node.",
+        "Processes of a pod that no longer exists still use the GPU. The container starts once they have exited.",
+        "Wait until kubelet has stopped the processes. If a process hangs, kill it on the node.",
     )
     UNHEALTHY = (
         "DeviceUnhealthy",
@@ -65,7 +65,7 @@ class RefusalReason(ExplainedReason):
     NIC_APART = (
         "GpuNicPairsLost",
         "Pod",
-        "The pod requires its GPUs and network devices below the same PCIe switches, but kubelet chose devices "
+        "The pod requires its GPUs and network devices under the same PCIe switches, but kubelet chose devices "
         "other than those the grant assumes.",
         "Recreate the pod.",
     )

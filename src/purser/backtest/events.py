@@ -341,7 +341,7 @@ def _pod(seen: _ObservedPod, lists_pods: bool, begin_s: float, omissions: Omissi
         if lists_pods:
             omissions.add("deleted pods without an event that records when they ended", seen.name)
             return None
-        omissions.add("pods without an event that they ended, replayed as still running", seen.name)
+        omissions.add("pods without an event that records their end, replayed as still running", seen.name)
     return HistoryPod(seen.name, seen.shape, _created(seen, begin_s), seen.node, bound_s, ended_s, seen.priority)
 
 

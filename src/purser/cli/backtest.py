@@ -175,7 +175,7 @@ def _history_of_metrics(
 
 def _print_omissions(omissions: "Omissions") -> None:
     for each in omissions.found:
-        print(f"purser: {each.count} {each.what}, for example {each.example}", file=sys.stderr)
+        print(f"purser: {each.what} ({each.count}, for example {each.example})", file=sys.stderr)
 
 
 class _Progress:
@@ -255,6 +255,8 @@ def _course(of: "Reconstruction", course: "Course") -> dict[str, Any]:
 
 
 def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_nodes: bool) -> None:
+    from purser.core.wording import counted
+
     history, error = of.history, found.error
     rows: list[tuple[str, Course, str]] = [("(as it was)", found.source, str(len(history.nodes)))]
     rows += [(each.policy, each.course, _needed_text(each.nodes_needed, len(history.nodes))) for each in found.policies]
@@ -272,15 +274,16 @@ def _print(of: "Reconstruction", found: "Backtest", output: OutputFormat, with_n
     print(f"Error of the reconstruction: {_error_sentence(error)}")
     hours = of.duration_s / 3600
     print(
-        f"purser: {len(of.pods)} pods on {len(history.nodes)} nodes with {of.workload.gpus} GPUs, {hours:.2f} hours",
+        f"purser: {counted(len(of.pods), 'pod')} on {counted(len(history.nodes), 'node')} with "
+        f"{counted(of.workload.gpus, 'GPU')}, {hours:.2f} hours",
         file=sys.stderr,
     )
     for each in history.left_out:
-        print(f"purser: {each.count} {each.what}, for example {each.example}", file=sys.stderr)
+        print(f"purser: {each.what} ({each.count}, for example {each.example})", file=sys.stderr)
     for note in history.notes[:_NOTES]:
         print(f"purser: {note}", file=sys.stderr)
     if len(history.notes) > _NOTES:
-        print(f"purser: {len(history.notes) - _NOTES} more notes; use -o json to see all", file=sys.stderr)
+        print(f"purser: {counted(len(history.notes) - _NOTES, 'more note')}; use -o json to see all", file=sys.stderr)
 
 
 def _error_sentence(error: "ReconstructionError") -> str:

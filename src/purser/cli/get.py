@@ -332,7 +332,7 @@ def _check_names(options: TableOptions, fleet: "Fleet") -> None:
             close = difflib.get_close_matches(name, sorted(there), 1)
             hint = f". Did you mean {close[0]}?" if close else ""
             labelled = f" with labels {options.selector}" if options.selector else ""
-            fail(f"no node {name}{labelled} has published GPUs{hint}")
+            fail(f"node {name}{labelled} does not exist or has not published GPUs{hint}")
 
 
 def _fleet(

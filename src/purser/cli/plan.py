@@ -250,7 +250,8 @@ def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: O
         print_table(list(enumerate(made.steps, 1)), _columns(occupancy), output)
     for room in made.rooms:
         gpus = ", ".join(_indices(occupancy, room.node, room.uuids))
-        print(f"{'Then free' if made.steps else 'Free now'}: GPUs {gpus} on node {room.node}")
+        what = "GPU" if len(room.uuids) == 1 else "GPUs"
+        print(f"{'Then free' if made.steps else 'Free now'}: {what} {gpus} on node {room.node}")
     if made.steps:
         bound = "the lowest possible cost is unknown" if least is None else f"no plan costs less than {least}"
         print(f"Cost: {made.cost}; {bound}")

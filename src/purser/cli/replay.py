@@ -156,6 +156,8 @@ def _document(
 def _print(
     decisions: int, different: int, shown: "list[DecisionDifference]", output: OutputFormat, policy: str | None
 ) -> None:
+    from purser.core.wording import portion
+
     if shown:
         columns: list[Column[DecisionDifference]] = [
             Column("DECISION", lambda each: each.decision),
@@ -172,9 +174,9 @@ def _print(
     if not decisions:
         print("The log does not contain any decisions to replay")
     elif different:
-        print(f"{different} of {decisions} decisions differ{whose}{more}")
+        print(f"{portion(different, decisions, 'decision', 'differs', 'differ')}{whose}{more}")
     else:
-        print(f"All {decisions} decisions are the same{whose}")
+        print(f"{'The only decision is' if decisions == 1 else f'All {decisions} decisions are'} the same{whose}")
 
 
 def _place(outcome: "Outcome") -> str:

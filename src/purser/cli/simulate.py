@@ -320,10 +320,13 @@ def _print(read: "Workload", runs: "list[AnyRun]", output: SimulationFormat) -> 
 
 
 def _print_left_out(orders: "list[Order]") -> None:
+    from purser.core.wording import counted
+
     for order in orders:
         if order.left_out:
+            pods, verb = counted(order.left_out, "pod"), "is" if order.left_out == 1 else "are"
             print(
-                f"purser: {order.label}: {order.left_out} pods in the list, chosen at random, are left out because "
+                f"purser: {order.label}: {pods} in the list, chosen at random, {verb} left out because "
                 "all pods together request more than --load",
                 file=sys.stderr,
             )

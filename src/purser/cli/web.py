@@ -31,15 +31,16 @@ forward the port, for example with ssh -L. Press Ctrl-C to stop.
 With --prometheus, the page on use also shows how GPUs were used over time: which namespaces hold GPUs without using
 them, and which GPUs are idle.
 
-With --scheduler but without --token-file, everyone logs in with a token of their own and sees what it allows. Only then
-can --address be an address other than this machine's own. Tokens are sent in clear: put a proxy with TLS in front.
+With --scheduler but without --token-file, everyone logs in with a token of their own and sees what the token allows.
+Only then can --address be an address other than this machine's own. Tokens are sent in clear: put a proxy with TLS in
+front of the pages.
 
 The command only reads the cluster and only needs the right to list and watch pods and nodes. It also works in clusters
 that do not use Purser's scheduler. With --scheduler, the command queries the read API of Purser's scheduler instead
 (docs/read-api.md). If you add --namespace, the right to list the pods in that namespace is enough.
 
-Exit code: 0 you stopped it; 1 the cluster did not answer, or the port is taken; 2 wrong usage, such as a kubeconfig
-that cannot be used.
+Exit code: 0 you stopped the command; 1 the cluster did not answer, or the port is taken; 2 wrong usage, such as a
+kubeconfig that cannot be used.
 
 Example: purser web
 

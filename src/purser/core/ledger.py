@@ -25,6 +25,7 @@ from purser.core.grant.quota import Demand, grant_demand
 from purser.core.mig.on_demand import overlap
 from purser.core.model import ContainerGrant, Device, DeviceShare, Grant, GrantState, MigPlacement, NodeInventory
 from purser.core.pod.phases import phases
+from purser.core.wording import counted
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}
 _NOTHING: Mapping[str, "Usage"] = MappingProxyType({})
@@ -387,12 +388,12 @@ def overcommit(device: Device, usage: Usage) -> str:
     if usage.instances:
         return "it is not partitioned on demand, but a grant names one of its instances"
     if usage.slots > device.slots:
-        return f"{usage.slots} slots would be allocated, but only {device.slots} are available"
+        return f"{counted(usage.slots, 'slot')} would be allocated, but the device has only {device.slots}"
     if usage.memory_mib > device.memory_mib:
-        return f"{usage.memory_mib} MiB would be allocated, but only {device.memory_mib} MiB are available"
+        return f"{usage.memory_mib} MiB would be allocated, but the device has only {device.memory_mib} MiB"
     if usage.cores_percent > device.cores_percent:
         return (
-            f"{usage.cores_percent}% of its compute would be allocated, but only {device.cores_percent}% is available"
+            f"{usage.cores_percent}% of its compute would be allocated, but the device has only {device.cores_percent}%"
         )
     if usage.exclusive and usage.pods > 1:
         return f"{usage.pods} pods would hold it, although one of them has exclusive use"
@@ -402,8 +403,8 @@ def overcommit(device: Device, usage: Usage) -> str:
         return f"it would hold incompatible shares, of {usage.alike[0]} and others"
     if len(set(usage.core_numbers)) < len(usage.core_numbers) or any(n >= device.cores for n in usage.core_numbers):
         return (
-            f"cores {', '.join(map(str, usage.core_numbers))} would be allocated, but it has {device.cores} cores, and "
-            "each can be allocated only once"
+            f"cores {', '.join(map(str, usage.core_numbers))} would be allocated, but it has "
+            f"{counted(device.cores, 'core')}, and each can be allocated only once"
         )
     return ""
 

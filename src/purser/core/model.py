@@ -142,7 +142,7 @@ device of another slot is below. Empty: it is below no switch, or that is not kn
 
 
 class GpuNic(StrEnum):
-    """How much a container that asks for GPUs and for devices of an SR-IOV pool wants them below one PCIe switch."""
+    """How much a container that asks for GPUs and for devices of an SR-IOV pool wants them under one PCIe switch."""
 
     PREFERRED = "preferred"
     """As many as there are."""
@@ -151,7 +151,7 @@ class GpuNic(StrEnum):
 
 
 class PoolPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Devices of one pool that are below the same PCIe switch."""
+    """Devices of one pool that are under the same PCIe switch."""
 
     switches: PcieSwitches
     count: Amount

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 import msgspec
 
 from purser.core.decoding import UnreadableError, brief, converted
+from purser.core.wording import counted
 
 T = TypeVar("T")
 
@@ -49,12 +50,16 @@ def salvaged(
     if plain is _NOTHING:
         raise UnreadableError(found[0] if found else f"{name} cannot be read")
     mistakes += found
-    return converted(plain, kind, f"{name}: {at}" if at else name)
+    return converted(plain, kind, _named(name, at))
 
 
 def mistake(name: str, at: str, value: Any, write: str, cost: str = "The value is ignored") -> str:
     """The sentence for a value that is left out, or because of which something else is."""
-    return f"{name}: {at} is {shown(value)}, but must be {write}. {cost}"
+    return f"{_named(name, at)} is {shown(value)}, but must be {write}. {cost}"
+
+
+def _named(name: str, at: str) -> str:
+    return f"{name}: {at}" if at else name
 
 
 def capped(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
@@ -63,7 +68,7 @@ def capped(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
         return tuple(sentences)
     return (
         *sentences[: most - 1],
-        f"{name}: {len(sentences) - most + 1} more are not shown: fix these first",
+        f"{name}: fix these first to see {counted(len(sentences) - most + 1, 'more message')}",
     )
 
 
@@ -102,7 +107,7 @@ class _Reading:
                 pass
             else:
                 return value
-        self._mistakes.append(mistake(self._name, at or "it", value, write or words_of(kind), cost))
+        self._mistakes.append(mistake(self._name, at, value, write or words_of(kind), cost))
         return _NOTHING
 
     def _object(self, value: dict[Any, Any], struct: type, at: str) -> Any:
@@ -117,7 +122,8 @@ class _Reading:
                 if kept is not _NOTHING:
                     found[key] = kept
             elif field.required:
-                self._mistakes.append(f"{self._name}: {at or 'it'} lacks {key}, which must be {write}. {_ENTRY_IS_OUT}")
+                where = _named(self._name, at)
+                self._mistakes.append(f"{where} lacks {key}, which must be {write}. {_ENTRY_IS_OUT}")
             is_out = is_out or (field.required and key not in found)
         if is_out or (is_whole and len(self._mistakes) > before):
             return _NOTHING

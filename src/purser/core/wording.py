@@ -31,6 +31,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {_plural(what, number)}"
 
 
+def portion(part: int, total: int, what: str, one: str = "is", many: str = "are") -> str:
+    """``1 of 2 nodes is``, ``2 of 2 nodes are``, ``0 of 1 node is``: so that many of all, and their verb."""
+    return f"{part} of {counted(total, what)} {one if 1 in (part, total) else many}"
+
+
 def _plural(what: str, number: int) -> str:
     return what if number == 1 else f"{what}s"
 

@@ -23,6 +23,7 @@ from purser.core.names import (
 )
 from purser.core.node.amounts import AMOUNTS
 from purser.core.vendors.catalogue import FAMILY_NAMES
+from purser.core.wording import counted
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError
@@ -219,7 +220,7 @@ class Lab:
                 component.start()
                 self._stack.push_async_callback(component.kill)
         self._stack.push_async_callback(self._stop_nodes)
-        self._say(f"Setting up {len(nodes)} nodes (the first run compiles the simulated NVIDIA driver)")
+        self._say(f"Setting up {counted(len(nodes), 'node')} (the first run compiles the simulated NVIDIA driver)")
         # With the operator agents begin later, and people are told their ports before.
         ports = free_ports(len(nodes)) if self.settings.operator else [0] * len(nodes)
         made = (asyncio.to_thread(self._make_node, place, port) for place, port in enumerate(ports))

@@ -204,7 +204,7 @@ async def _wait_until_pods_are_gone(client: Client, namespace: str, timeout_s: f
                     return
                 await asyncio.sleep(CLEAN_UP_POLL_PERIOD_S)
     except TimeoutError:
-        raise KubeError(f"after {timeout_s:g} s pods are still running: {some(names)}") from None
+        raise KubeError(f"pods are still running after {timeout_s:g} s: {some(names)}") from None
 
 
 async def _granted(client: Client) -> list[str]:

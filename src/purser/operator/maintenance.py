@@ -16,7 +16,7 @@ import msgspec
 
 from purser.core.kubernetes.selectors import SelectorError, of_object, parse
 from purser.core.names import CORDONED_BY_ANNOTATION
-from purser.core.wording import some
+from purser.core.wording import counted, some
 from purser.operator.model import (
     Budget,
     DeletePod,
@@ -212,7 +212,7 @@ class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def no_room(self) -> str:
         """Why a node that is available does not begin once so many are not."""
-        return f"no more than {self.max_unavailable} GPU nodes may be unavailable (maxUnavailable)"
+        return f"no more than {counted(self.max_unavailable, 'GPU node')} may be unavailable (maxUnavailable)"
 
     @property
     def rules(self) -> Rules:

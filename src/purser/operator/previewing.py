@@ -165,7 +165,8 @@ async def observing(client: Client, namespace: str, purser_image: str) -> AsyncI
     try:
         await until(observer.ready_or_refused(), asyncio.sleep(SNAPSHOT_TIMEOUT_S))
         if observer.missing:
-            raise PreviewError(f"not listed within {SNAPSHOT_TIMEOUT_S:g} s: {', '.join(observer.missing)}")
+            missing = ", ".join(observer.missing)
+            raise PreviewError(f"could not read from the API server within {SNAPSHOT_TIMEOUT_S:g} s: {missing}")
         yield observer
     finally:
         running.cancel()

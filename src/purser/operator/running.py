@@ -257,8 +257,9 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         elector.add_listener(rounds.leads)
 
         def problems() -> list[str]:
-            missing = [f"not listed yet: {', '.join(observer.missing)}: see the log"] if observer.missing else []
-            return [*missing, *filter(None, (rounds.blocked,))]
+            missing = ", ".join(observer.missing)
+            unread = f"waiting to read {missing} from the API server: see the log" if missing else ""
+            return [*filter(None, (unread, rounds.blocked))]
 
         app = telemetry_app(metrics.registry, problems)
         port = await stack.enter_async_context(listening(app, settings.metrics_address, settings.metrics_port))

@@ -106,8 +106,8 @@ async def uninstall(
         except TimeoutError:
             if observer.missing:
                 missing = ", ".join(observer.missing)
-                raise UninstallError(f"not listed within {timeout_s:g} s: {missing}") from None
-            raise UninstallError(f"after {timeout_s:g} s not removed yet: {leaving.what_is_left}") from None
+                raise UninstallError(f"could not read from the API server within {timeout_s:g} s: {missing}") from None
+            raise UninstallError(f"not removed within {timeout_s:g} s: {leaving.what_is_left}") from None
         await _remove_lease(client, namespace, identity)
         if definition:
             await _remove_definition(client, say)

@@ -17,6 +17,7 @@ import msgspec
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape
+from purser.core.wording import counted
 from purser.simulator.files import read_text
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
@@ -198,7 +199,7 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
             problems.add(number, line.index('"') + 1, "a quote is out of place")
         elif len(fields) != len(columns):
             extra = fields[len(columns)][1] if len(fields) > len(columns) else len(line) + 1
-            problems.add(number, extra, f"has {len(fields)} fields, but there are {len(columns)} columns")
+            problems.add(number, extra, f"has {counted(len(fields), 'field')}, but the header has {len(columns)}")
         else:
             yield _Row(number, dict(zip(columns, fields, strict=True)), problems)
 

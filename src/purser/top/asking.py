@@ -137,7 +137,7 @@ class StateReader:
         answer = await self._get(f"{self._base}/state", read_state, MAX_STATE_ANSWER_BYTES, tag)
         if answer is not None:
             self._last, self._tag = answer
-        assert self._last is not None, "only who sends a tag is told that nothing has changed"
+        assert self._last is not None, "the API answers 304 only to requests with a tag"
         return self._last
 
     async def read_node(self, name: str) -> NodeDetails | None:
@@ -163,7 +163,7 @@ class StateReader:
             if error.status == 404:
                 raise KubeError(f"The scheduler is too old to report what the operator rolls out: {error}") from error
             raise
-        assert answer is not None, "only who sends a tag is told that nothing has changed"
+        assert answer is not None, "the API answers 304 only to requests with a tag"
         return answer[0]
 
     async def _get(

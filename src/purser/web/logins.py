@@ -34,7 +34,8 @@ _NOT_OVER_HTTP = (
 )
 MESSAGES = {
     401: "The token is not known, has expired, or is for another audience.",
-    403: "The token's user may not read this. If you may list the pods of a namespace, enter the namespace.",
+    403: "The token's user is not allowed to see the cluster. If the user may list the pods in a namespace, enter that "
+    "namespace.",
 }
 
 

@@ -294,11 +294,11 @@ async def _hardware(request: web.Request, node: str) -> tuple[NodeHardware | Non
         async with asyncio.timeout(_DETAILS_TIMEOUT_S):
             details = await request[FEED].node_details(node)
     except TimeoutError:
-        return None, "It could not be read in time: reload the page to try again."
+        return None, "The hardware could not be read in time: reload the page to try again."
     except (KubeError, ConfigError) as error:
         return None, str(error)
     if details is None:
-        return None, "Nothing is known of it. The scheduler may be of a version that does not say."
+        return None, "The scheduler does not report the node's hardware. Its version may be too old."
     return hardware_of(details), ""
 
 

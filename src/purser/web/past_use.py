@@ -124,7 +124,7 @@ def _picture(history: WindowUsage, shows_all: bool) -> Chart | None:
     curves = history.curves
     points = len(curves.times_s)
     own = [("Held", summed(curves.held, points)), ("Busy", summed(curves.busy, points))]
-    fleet = [("All GPUs", curves.gpus), ("Usable: all but fragments", less(curves.gpus, curves.unusable))]
+    fleet = [("All GPUs", curves.gpus), ("Usable (without fragments)", less(curves.gpus, curves.unusable))]
     return chart(curves.times_s, [*fleet, *own] if shows_all else own)
 
 

@@ -127,7 +127,7 @@ async def test_a_step_that_takes_too_long_says_what_it_waits_for(cluster, case):
         "not bound": "replacement default/q is not bound",
         "not running": "replacement default/q is not running yet on node n2",
     }
-    await meanwhile(run, f"after 1 s {says[case]}", after=happens())
+    await meanwhile(run, f"after 1 s, {says[case]}", after=happens())
     assert await cluster.cordoned() == ""
 
 
@@ -165,7 +165,7 @@ async def test_a_budget_is_waited_for_and_never_forced(cluster):
     await cluster.allow(1)
     run, late = await planned(cluster), await planned(cluster, step_timeout_s=1)
     await cluster.allow(0)
-    await stops(late, "after 1 s PodDisruptionBudget default/b does not allow the eviction of pod default/p")
+    await stops(late, "after 1 s, PodDisruptionBudget default/b does not allow the eviction of pod default/p")
     task = asyncio.create_task(run.run())
     await eventually(cluster.cordoned)
     await cluster.allow(1)

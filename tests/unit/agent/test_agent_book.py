@@ -36,7 +36,7 @@ def test_a_pod_is_on_the_book_until_it_is_released(book):
 
 def test_what_overcommits_a_gpu_is_refused_and_leaves_no_trace(book):
     book.allocate(grant("p", part("main", A, memory_mib=2000)), "main", given(slot(A, 0)))
-    with pytest.raises(OvercommitError, match="4000 MiB would be allocated, but only 3000 MiB are available"):
+    with pytest.raises(OvercommitError, match="4000 MiB would be allocated, but the device has only 3000 MiB"):
         book.allocate(grant("q", part("main", A, memory_mib=2000)), "main", given(slot(A, 1)))
     assert set(book.pods) == {"uid-p"}
     assert book.usage[A].memory_mib == 2000

@@ -276,7 +276,7 @@ async def rows_of(host, **sharing):
             "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, rename: gpu-0}]}}",
             [
                 "rename takes effect here",
-                "resources[0] names devices 0, 1, 2, 3 nvidia.com/gpu-0, about which kube-sch",
+                "resources[0] gives devices 0, 1, 2, 3 the name nvidia.com/gpu-0, about which kube-sch",
             ],
         ),
         (

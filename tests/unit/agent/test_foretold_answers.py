@@ -71,5 +71,5 @@ def test_both_answer_by_the_same_rule(granted, size, available, must_include, id
 
 
 def test_a_container_that_does_not_fit_is_not_answered_for():
-    with pytest.raises(ValueError, match=r"container main \(GPU-aaaaaaaa\) cannot get 1 of 1 free IDs"):
+    with pytest.raises(ValueError, match=r"container main \(GPU-aaaaaaaa\) cannot get 1 of 1 free ID"):
         PreferredAllocationCall(1, (slot(B, 0),)).answer(part("main", A))

@@ -171,7 +171,7 @@ async def test_a_gpu_that_its_neighbours_nvlink_domain_lacks_is_degraded(
     told = await node.probed_for(1)
     assert len(told) == bool(why)
     assert all(
-        f"is degraded: not in an NVLink domain, although other GPUs of the node are: {why}. Programs" in each
+        f"is degraded: not in an NVLink domain, although other GPUs on the node are: {why}. Programs" in each
         for each in told
     )
     assert all(each.healthy for each in node.inventory().devices)

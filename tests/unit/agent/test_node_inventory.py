@@ -299,8 +299,8 @@ def test_a_name_about_which_nobody_asks_the_scheduler_is_not_listed(managed, lis
     assert len(found) == problems
     for each in found:
         assert "add this name to the chart value scheduler.kubeScheduler.managedResources, or use another name" in each
-        assert ("resources.gpus[0] names device 1 nvidia.com/gpu.small" in each) != (
-            "sharing.timeSlicing.resources[0] names device 0 nvidia.com/gpu-0" in each
+        assert ("resources.gpus[0] gives device 1 the name nvidia.com/gpu.small" in each) != (
+            "sharing.timeSlicing.resources[0] gives device 0 the name nvidia.com/gpu-0" in each
         )
 
 
@@ -315,5 +315,5 @@ def test_a_mig_profile_that_nobody_knows_is_named_and_not_listed():
             settings, InventoryBasis(config_of(settings.sharing), INFO, (cut,)), {}, NO_HOLDERS, "1.0", None, found
         )
         assert len(made.devices) == count
-        said = "The MIG profile names device 0:0 nvidia.com/mig-9g.1gb, about which kube-scheduler does not ask Purser"
+        said = "The MIG profile gives device 0:0 the name nvidia.com/mig-9g.1gb, about which kube-scheduler"
         assert any(said in each for each in found) is not bool(count)

@@ -146,7 +146,7 @@ async def test_a_replaced_pod_holds_its_gpu_until_kubelet_hears_of_its_end(world
     await world.delete_pod("p")
     await world.pod("p", part("main", b, memory_mib=9000))
     await world.pod("q", part("main", a, memory_mib=9000))
-    with pytest.raises(Rejected, match=r"18000 MiB would be allocated, but only \d+ MiB are available"):
+    with pytest.raises(Rejected, match=r"18000 MiB would be allocated, but the device has only \d+ MiB"):
         await kubelet.admit("default/q", [("main", 1)])
     kubelet.remove("default/q")
     await world.delete_pod("q")
@@ -162,7 +162,7 @@ async def test_a_gpu_is_never_overcommitted_whatever_the_scheduler_signed(world,
     await world.pod("p", part("main", a, memory_mib=9000))
     await world.pod("q", part("main", a, memory_mib=9000))
     await kubelet.admit("default/p", [("main", 1)])
-    with pytest.raises(Rejected, match=r"18000 MiB would be allocated, but only \d+ MiB are available"):
+    with pytest.raises(Rejected, match=r"18000 MiB would be allocated, but the device has only \d+ MiB"):
         await kubelet.admit("default/q", [("main", 1)])
     kubelet.remove("default/q")
     await world.delete_pod("p")

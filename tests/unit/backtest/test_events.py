@@ -141,7 +141,7 @@ def test_a_pod_that_is_evicted_has_ended_unless_that_was_called_off():
 def test_a_pod_without_an_end_runs_on_unless_pods_are_listed():
     found = history(A[:-1])
     assert times(found.pods[0]) == (10, 50, None)
-    assert left_out(found) == {"pods without an event that they ended, replayed as still running": 1}
+    assert left_out(found) == {"pods without an event that records their end, replayed as still running": 1}
     other = pod_object("b", "u-b", {"nvidia.com/gpu": "1"}, BEGIN_S + 1, {"phase": "Pending"})
     found = history(A[:-1], other)
     assert [pod.name for pod in found.pods] == ["ns/b"]

@@ -32,7 +32,7 @@ def test_policies_stand_in_a_table_below_what_was(past):
         "P50 by 0.0 s, P95 by 0.0 s, WAITED MEAN by 0.0 %."
     )
     assert "purser: 151 pods on 31 nodes with 164 GPUs, 2.50 hours" in err
-    assert "130 pods without an event that they ended, replayed as still running, for example ns/pod-1" in err
+    assert "pods without an event that records their end, replayed as still running (130, for example ns/pod-1)" in err
 
 
 def test_a_document_has_everything(past):
@@ -69,12 +69,12 @@ def test_a_pod_that_waits_behind_a_gate_or_selector_is_counted_on_standard_error
     items = [node_object(node("n1", 1)), *life("a", "u-a", "n1", whole(1), (0, 0, 500)), *pods]
     (tmp_path / "past").write_bytes(listed(items))
     code, _, err = here("backtest", "--dump", tmp_path / "past", "--no-nodes-needed")
-    assert code == 0 and "purser: 2 pods on 1 nodes" in err
+    assert code == 0 and "purser: 2 pods on 1 node" in err
     assert (
-        "purser: 1 pods with scheduling gates, skipped because there is no record of when the gates are removed, for "
-        "example ns/gated\n" in err
+        "purser: pods with scheduling gates, skipped because there is no record of when the gates are removed (1, for "
+        "example ns/gated)\n" in err
     )
-    assert "purser: 1 pods with a node selector, affinity or topology spread, replayed as if" in err
+    assert "purser: pods with a node selector, affinity or topology spread, replayed as if" in err
 
 
 def test_waiting_that_never_was_is_of_no_percentage(tmp_path):
@@ -138,7 +138,7 @@ def test_files_without_what_a_replay_needs_say_what_is_missing(tmp_path):
     code, out, err = here("backtest", "--dump", tmp_path / "past")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        "purser: 1 events for pods without a UID, for example ns/x",
+        "purser: events for pods without a UID (1, for example ns/x)",
         "purser: past: the history has no time span to replay, because its first and last timestamps are the same",
     ]
 

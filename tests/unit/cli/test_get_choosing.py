@@ -91,7 +91,7 @@ async def test_nodes_have_kubernetes_status(ask):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("gpus", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
+        (("gpus", "--node", "t100"), FAILED, "node t100 does not exist or has not published GPUs. Did you mean t10?"),
         (
             ("gpus", "--sort-by", "age"),
             MISUSED,
@@ -99,8 +99,16 @@ async def test_nodes_have_kubernetes_status(ask):
         ),
         (("gpus", "--watch", "-o", "json"), MISUSED, "--watch supports only table output"),
         (("gpus", "--watch", "--sort-by", "age"), MISUSED, "invalid value 'age' for --sort-by"),
-        (("gpus", "--watch", "--node", "t100"), FAILED, "no node t100 has published GPUs. Did you mean t10?"),
-        (("gpus", "--node", "a1", "-l", "kind=t"), FAILED, "no node a1 with labels kind=t has published GPUs"),
+        (
+            ("gpus", "--watch", "--node", "t100"),
+            FAILED,
+            "node t100 does not exist or has not published GPUs. Did you mean t10?",
+        ),
+        (
+            ("gpus", "--node", "a1", "-l", "kind=t"),
+            FAILED,
+            "node a1 with labels kind=t does not exist or has not published GPUs",
+        ),
         (("gpus", "--view", "gpushare", "--node", "t9"), MISUSED, "--view gpushare shows all nodes"),
         (("grants", "--check", "--node", "t9"), MISUSED, "--check compares the records of all nodes"),
         (("pods",), MISUSED, "Did you mean 'grants'?"),

@@ -118,7 +118,7 @@ async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_
     await cluster.client.create(CLUSTER_POLICIES, kept)
     code, out, err = await process(cluster, "uninstall", "--timeout=5")
     assert (code, out) == (1, "ClusterPolicy policy: deletion requested\n")
-    assert "after 5 s not removed yet: " in err
+    assert "not removed within 5 s: " in err
     assert "ClusterPolicy policy (deletion blocked by other finalizers: foreign.io/keep)" in err
 
 

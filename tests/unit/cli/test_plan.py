@@ -52,7 +52,7 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
         part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("n1-1", 600, 0),))
         grant = Grant(pod.metadata.uid, "default", "p", "n1", (part,))
         await client.bind("default", "p", grant.pod_uid, "n1", sign(grant, Ed25519PrivateKey.generate()))
-        assert await free("--gpus", "1") == (0, "Free now: GPUs 0 on node n1\n", "")
+        assert await free("--gpus", "1") == (0, "Free now: GPU 0 on node n1\n", "")
         code, out, err = await free("--gpus", "2")
         assert (code, err, [line.split() for line in out.splitlines()[:2]]) == (
             0,
@@ -124,7 +124,7 @@ async def test_a_plan_is_carried_out_or_says_why_it_stopped(tmp_path):
         code, out, err = await apart(*words, "--step-timeout=1", "-o", "json")
         assert (code, [step["pod"] for step in json.loads(out)["steps"]]) == (FAILED, ["default/r"])
         assert err.splitlines()[-1] == (
-            "purser: stopped: after 1 s pod default/r is still terminating."
+            "purser: stopped: after 1 s, pod default/r is still terminating."
             " Of 1 step: default/r is being evicted, but the eviction is not complete"
         )
 

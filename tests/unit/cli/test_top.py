@@ -59,7 +59,7 @@ async def test_a_session_by_keys(tmp_path):
             await top.shows(lambda text: "UUID" in text or "HEALTH" in text)
             top.press("4")
             text = await top.shows("CardInsufficientMemory")
-            assert "3 nodes lack zone=a of the pod's node selector" in text
+            assert "3 nodes lack zone=a, which the pod's node selector requires" in text
             top.press("/large\r")
             text = await top.shows(lambda text: "/large (1)" in text and "elsewhere" not in text)
             top.press("\r")

@@ -62,9 +62,16 @@ def ledger() -> Ledger:
 @pytest.mark.parametrize(
     ("held", "asked", "problem"),
     [
-        pytest.param([("d0", 600, 0)], ("d0", 401, 0), "1001 MiB would be allocated, but only 1000 MiB", id="memory"),
+        pytest.param(
+            [("d0", 600, 0)],
+            ("d0", 401, 0),
+            "1001 MiB would be allocated, but the device has only 1000 MiB",
+            id="memory",
+        ),
         pytest.param([("d0", 1, 60)], ("d0", 1, 41), "101% of its compute would be allocated", id="compute"),
-        pytest.param([("d0", 1, 0)] * 4, ("d0", 1, 0), "5 slots would be allocated, but only 4", id="slots"),
+        pytest.param(
+            [("d0", 1, 0)] * 4, ("d0", 1, 0), "slots would be allocated, but the device has only 4", id="slots"
+        ),
         pytest.param([("d0", 1, 100)], ("d0", 1, 0), "one of them has exclusive use", id="joining a pod that is alone"),
         pytest.param(
             [("d0", 1, 0)], ("d0", 1, 100), "one of them has exclusive use", id="wanting to be alone beside others"
@@ -160,7 +167,7 @@ def test_what_the_cluster_already_holds_is_adopted_and_reported(ledger: Ledger) 
     ledger.adopt(grant("b", ("d0", 900, 0)))
     (violation,) = ledger.violations()
     assert (violation.node, violation.uuid) == ("n", "d0")
-    assert "1800 MiB would be allocated, but only 1000 MiB" in violation.problem
+    assert "1800 MiB would be allocated, but the device has only 1000 MiB" in violation.problem
 
 
 def test_adopting_the_same_grant_again_only_moves_it_forward(ledger: Ledger) -> None:

@@ -78,7 +78,7 @@ def test_a_mistake_costs_itself_alone(value: dict[str, Any], sentence: str) -> N
 
 @pytest.mark.parametrize("value", [[], "x", None, 3])
 def test_what_is_no_object_at_all(value: Any) -> None:
-    with pytest.raises(UnreadableError, match=r"the file: it is .*, but must be an object"):
+    with pytest.raises(UnreadableError, match=r"the file is .*, but must be an object"):
         read(value)
 
 
@@ -92,5 +92,5 @@ def test_what_is_not_said_is_counted() -> None:
     assert capped(["a", "b"], 2, "f") == ("a", "b")
     assert capped(["a", "b", "c", "d"], 2, "f") == (
         "a",
-        "f: 3 more are not shown: fix these first",
+        "f: fix these first to see 3 more messages",
     )

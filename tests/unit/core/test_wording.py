@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.wording import counted, natural, pods_to, some
+from purser.core.wording import counted, natural, pods_to, portion, some
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,14 @@ def test_sentences_may_be_named_alone_or_set_apart() -> None:
 @pytest.mark.parametrize(("number", "said"), [(0, "0 pods"), (1, "1 pod"), (2, "2 pods")])
 def test_one_is_no_plural(number: int, said: str) -> None:
     assert counted(number, "pod") == said
+
+
+@pytest.mark.parametrize(
+    ("part", "total", "said"),
+    [(0, 1, "0 of 1 node is"), (1, 1, "1 of 1 node is"), (1, 2, "1 of 2 nodes is"), (2, 2, "2 of 2 nodes are")],
+)
+def test_the_verb_goes_with_how_many_of_all(part: int, total: int, said: str) -> None:
+    assert portion(part, total, "node") == said
 
 
 def test_names_are_in_the_order_in_which_people_count() -> None:

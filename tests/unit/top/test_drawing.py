@@ -20,7 +20,7 @@ HOSTILE = "\x1b[2J\x1b]0;x\x07\u202e\u200b界" + "a\u0301" * 50 + "\n\t" + "x" *
 STATE = cluster(
     (node("n1", gpu(0, held=500), gpu(1, health=StateGpuHealth.UNHEALTHY)), node("n2", cordoned=True)),
     (grant("train", "n1"),),
-    (waiting("big"), waiting("other", "NodeSelector", "2 nodes lack zone=a of the pod's node selector")),
+    (waiting("big"), waiting("other", "NodeSelector", "2 nodes lack zone=a, which the pod's node selector requires")),
 )
 
 

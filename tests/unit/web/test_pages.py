@@ -121,7 +121,7 @@ async def test_a_node_shows_what_connects_its_gpus_and_what_its_kubelet_lists():
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (None, "may be of a version that does not say"),
+        (None, "does not report the node"),
         (KubeError("https://read-api <b> cannot be reached"), "https://read-api &lt;b&gt; cannot be reached"),
         (NodeDetails("n", (), (), None), "no GPU but MIG devices"),
         (NodeDetails("n", details("n", 1).gpus, (), None), "Places of GPUs"),

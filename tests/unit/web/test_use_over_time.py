@@ -99,7 +99,7 @@ async def test_the_page_shows_curves_hours_and_idle_gpus():
         assert all('cluster="x"' in query for query in fake.asked)
     shows = [
         "GPUs over the last 1h",
-        "Usable: all but fragments",
+        "Usable (without fragments)",
         '<td class="number">3.5</td>',
         "1 GPU is held and idle",
         "<td>6h</td>",

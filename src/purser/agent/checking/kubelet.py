@@ -13,6 +13,7 @@ from purser.agent.kubeletfacts.reading import read, sources_of
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.settings import AgentSettings
 from purser.core.kubelet.report import aligns
+from purser.core.wording import counted
 
 _ANSWER_S = 5.0
 _NEWEST = "1.37.0"
@@ -82,7 +83,7 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
         return CheckResult(
             what, CheckState.FAILED, message, "Check kubelet's log. Without the PodResources API, no pod gets a GPU."
         )
-    return CheckResult(what, CheckState.OK, f"kubelet lists {len(pods)} pods")
+    return CheckResult(what, CheckState.OK, f"kubelet lists {counted(len(pods), 'pod')}")
 
 
 def _configuration(settings: AgentSettings) -> CheckResult:
@@ -113,7 +114,8 @@ def _other_plugins(settings: AgentSettings) -> CheckResult:
     gpu = sorted(name for name in names if "gpu" in name or "nvidia" in name)
     gpu = [name for name in gpu if not name.startswith("purser-")]
     if gpu:
-        message = f"{', '.join(gpu)}: the plugin that serves this socket may also register nvidia.com/gpu"
+        whose = "the plugin that serves this socket" if len(gpu) == 1 else "the plugins that serve these sockets"
+        message = f"{', '.join(gpu)}: {whose} may also register nvidia.com/gpu"
         advice = (
             "Remove the other device plugin from this node, or exclude the node from Purser's agent "
             "(agent.nodeSelector)."
@@ -143,7 +145,8 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
             CheckState.ABSENT,
             f"{settings.checkpoint} does not exist: no pod has been given a GPU yet",
         )
-    return CheckResult("agent's checkpoint", CheckState.OK, f"{len(pods)} pods hold GPUs")
+    verb = "holds" if len(pods) == 1 else "hold"
+    return CheckResult("agent's checkpoint", CheckState.OK, f"{counted(len(pods), 'pod')} {verb} GPUs")
 
 
 def _advice_unless_denied(problem: str, advice: str) -> str:

@@ -12,7 +12,7 @@ from purser.agent.settings import AgentSettings
 
 _MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")
 _MAX_PRELOAD_FILE_BYTES = 64 << 10
-_BOTH_OR_NEITHER = "Install both of HAMi-core's files there, or neither."
+_BOTH_OR_NEITHER = "Install both of HAMi-core's files in this folder, or remove them."
 
 
 def check_hami_core(settings: AgentSettings) -> Iterator[CheckResult]:

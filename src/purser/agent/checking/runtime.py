@@ -13,6 +13,7 @@ from purser.agent.files import read_start
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 from purser.core.decoding import UnreadableError, converted
+from purser.core.wording import counted
 from purser.yaml_reading import read_yaml
 
 _SOCKETS = {
@@ -107,7 +108,7 @@ def _check_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]
             yield CheckResult("CDI", CheckState.WARNING, f"{path}: {error}", f"Remove or correct the file. {_GENERATE}")
     if devices:
         yield CheckResult(
-            "CDI", CheckState.OK, f"{len(devices)} devices of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"
+            "CDI", CheckState.OK, f"{counted(len(devices), 'device')} of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"
         )
     elif uses_cdi:
         yield CheckResult("CDI", CheckState.ABSENT, f"no specification for {_CDI_KIND} yet; the agent will write it")

@@ -10,7 +10,7 @@ from purser.agent.sriov.sysfs import RoutesError
 from purser.agent.sriov.watching import sriov_text, sriov_tree
 from purser.core.sriov.configuration import SriovConfigError, sriov_config
 from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
-from purser.core.wording import counted, some
+from purser.core.wording import counted, portion, some
 
 _CHECKED_FILE = "SR-IOV pools"
 
@@ -53,11 +53,12 @@ def _check_pool(pool: SriovPool) -> CheckResult:
             "Correct the selector, or create VFs and bind them to their driver.",
         )
     troubles = [f"{each.device.id}: {each.trouble}" for each in pool.members if each.trouble]
-    message = f"{pool.resource} has {counted(len(pool.members), 'device')}"
     if troubles:
+        closed = portion(len(troubles), len(pool.members), "device")
         return CheckResult(
             _CHECKED_FILE,
             CheckState.WARNING,
-            f"{message}, of which {len(troubles)} are closed to new pods: {some(troubles)}",
+            f"{pool.resource}: {closed} closed to new pods: {some(troubles)}",
         )
+    message = f"{pool.resource} has {counted(len(pool.members), 'device')}"
     return CheckResult(_CHECKED_FILE, CheckState.OK, f"{message}: {some([each.device.id for each in pool.members])}")

@@ -188,7 +188,7 @@ def _contradiction(entry: LayoutEntry, offered: Mapping[str, OfferedProfile]) ->
         return f"does not support {', '.join(unknown)}, only {', '.join(sorted(offered))}"
     over = next((name for name, count in sorted(asked.items()) if count > offered[name].most), "")
     if over:
-        return f"has room for only {offered[over].most} {over} instances, not {asked[over]}"
+        return f"has room for only {offered[over].most}x {over}, not {asked[over]}x"
     for size, unit, spare in (("slices", "compute slices", 1.0), ("memory_mib", "MiB", _ROUNDED)):
         has = max(getattr(each, size) for each in offered.values())
         takes = sum(count * getattr(offered[name], size) for name, count in asked.items())

@@ -34,7 +34,7 @@ def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
     found = str(library) if library is not None else find_library(driver_roots)
     if found is None:
         places = " or ".join(dict.fromkeys(map(str, driver_roots)))
-        return NoHardware(f"{LIBRARY} not found under {places}: is the driver installed there?")
+        return NoHardware(f"{LIBRARY} was not found under {places}: is the driver installed there?")
     try:
         return NvmlHardware(load_nvml(found))
     except (DriverError, HardwareError) as error:
@@ -93,9 +93,8 @@ class NvmlHardware:
         offered = {each.name: each for each in self._profiles(device)}
         for name in profiles:
             if name not in offered:
-                raise HardwareError(
-                    f"GPU {index} does not support {name}, only {', '.join(sorted(offered)) or 'no profiles'}"
-                )
+                others = f", only {', '.join(sorted(offered))}" if offered else " or any other MIG profile"
+                raise HardwareError(f"GPU {index} does not support {name}{others}")
         refusal: HardwareError | None = None
         for order in _creation_orders([offered[name] for name in profiles]):
             self._destroy_all(index, device)

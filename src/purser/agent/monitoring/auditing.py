@@ -110,7 +110,7 @@ class Auditor:
             return
         left = [each for each in pods if each[1].metadata.uid not in ending]
         ranked = sorted(left, key=lambda each: (each[0].granted_mib - each[0].used_mib, each[0].key))
-        evicted = await evict_first(evict, ranked, "A pod that uses more GPU memory than granted")
+        evicted = await evict_first(evict, ranked, "a pod that uses more GPU memory than granted")
         if evicted is not None:
             finding, pod = evicted
             message = f"Evicted by Purser: {self._sentence(finding)}"
@@ -125,7 +125,8 @@ class Auditor:
             shown = ", ".join(map(str, finding.pids[:NAMED_PIDS]))
             more = len(finding.pids) - NAMED_PIDS
             pids = f"{shown} and {more} more" if more > 0 else shown
-            return f"Processes that belong to no pod use {used} of memory on {gpu}: PIDs {pids}"
+            what = "PID" if len(finding.pids) == 1 else "PIDs"
+            return f"Processes that belong to no pod use {used} of memory on {gpu}: {what} {pids}"
         if finding.key.kind is FindingKind.WITHOUT_GRANT:
             return f"The pod uses {used} of memory on {gpu} without a grant"
         if finding.key.kind is FindingKind.OVER_COMPUTE:

@@ -153,7 +153,7 @@ class MpsDaemon:
                 for server in gone:
                     if server in in_fault or self._control.ended_in_order(self.uuid, server):
                         continue
-                    log.warning("An MPS server exited, and its clients are lost", uuid=self.uuid, pid=server)
+                    log.warning("An MPS server exited, so its clients fail", uuid=self.uuid, pid=server)
                     self._hooks.server_lost(self.uuid, server)
                 servers.watch(found)
                 in_fault = await self._report_faults(found, in_fault.difference(gone))
@@ -169,7 +169,7 @@ class MpsDaemon:
         """Servers that are in a fault, each reported once as long as that lasts, or were so when they ended."""
         found = {server for server in servers if await self._control.is_in_fault(self.uuid, server)}
         for server in sorted(found - known):
-            log.warning("An MPS server has a fatal fault, and its clients are lost", uuid=self.uuid, pid=server)
+            log.warning("An MPS server has a fatal fault, so its clients fail", uuid=self.uuid, pid=server)
             self._hooks.server_in_fault(self.uuid, server)
         return found | (known - servers)
 
@@ -183,7 +183,7 @@ class MpsDaemon:
     async def _handle_loss(self, why: str) -> None:
         await self._clean()
         self._set_state(False, f"the MPS daemon failed: {why}")
-        log.warning("An MPS daemon failed, and its clients are lost", uuid=self.uuid, reason=why)
+        log.warning("An MPS daemon failed, so its clients fail", uuid=self.uuid, reason=why)
         self._hooks.lost(self.uuid, why)
 
     async def _clean(self) -> None:

@@ -60,7 +60,7 @@ def open_driver(
     path = str(library) if library is not None else find_library(driver_roots)
     if path is None:
         return NullDriver(
-            f"{LIBRARY} not found under {' or '.join(map(str, driver_roots))}: is the driver installed there?"
+            f"{LIBRARY} was not found under {' or '.join(map(str, driver_roots))}: is the driver installed there?"
         )
     try:
         return LibraryDriver(load_nvml(path), DriverProbe(path), sysfs_root=sysfs_root)

@@ -98,5 +98,5 @@ class SriovArbiter:
 
 
 def _removed_refusal(resource: str, ids: tuple[str, ...]) -> AllocationRefused:
-    message = f"after kubelet chose {some(ids)}, pool {resource} no longer contains it: recreate the pod"
+    message = f"pool {resource} no longer contains {some(ids)}, which kubelet chose: recreate the pod"
     return AllocationRefused(RefusalReason.SRIOV_GONE, message)

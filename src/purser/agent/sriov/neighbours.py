@@ -1,4 +1,4 @@
-"""Network devices and GPUs of one node below the same PCIe switches: what the scheduler learns of them, and which
+"""Network devices and GPUs of one node under the same PCIe switches: what the scheduler learns of them, and which
 devices of a pool a container had better get by its pod's grant.
 
 kubelet asks for GPUs and for each pool by themselves, in any order. The grant says for both where they come from, so
@@ -178,8 +178,7 @@ def truncate_to_limits(pools: Sequence[NodePool]) -> tuple[tuple[NodePool, ...],
         )
     if wide:
         parts.append(
-            f"parts of {some(wide, named=4)}, because they are below more than {_MAX_PLACES} PCIe switches or "
-            f"NUMA nodes"
+            f"parts of {some(wide, named=4)}, because they span more than {_MAX_PLACES} PCIe switches or NUMA nodes"
         )
     return kept, f"The scheduler cannot pair GPUs with devices from {'; or from '.join(parts)}" if parts else ""
 

@@ -34,7 +34,7 @@ from purser.core.sriov.configuration import MAX_FILE_BYTES, SriovConfig, SriovCo
 from purser.core.sriov.devices import NodeDevices
 from purser.core.sriov.pcie import NodePcie
 from purser.core.sriov.pools import SriovPool, make_pools, selector_problems
-from purser.core.wording import counted, some
+from purser.core.wording import portion, some
 from purser.kube.failures import ObjectFailures
 
 log = structlog.get_logger("purser.agent")
@@ -303,4 +303,4 @@ def _unhealthy(pool: SriovPool) -> str:
     parts = [f"{some(ids, named=4)}: {trouble}" for trouble, ids in by_trouble.items()]
     total = len(pool.members) + len(pool.missing)
     failed = sum(map(len, by_trouble.values()))
-    return f"{pool.resource}: {failed} of {counted(total, 'device')} are closed to new pods. {'; '.join(parts)}"
+    return f"{pool.resource}: {portion(failed, total, 'device')} closed to new pods. {'; '.join(parts)}"

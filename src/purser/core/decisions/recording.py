@@ -81,7 +81,7 @@ class Recording:
     def _node(self, name: str) -> NodeNote:
         fleet = self._fleet
         state, report = fleet.node(name), fleet.kubelet_report(name)
-        assert state is not None, "nodes that changed are there"
+        assert state is not None, "each changed node is still in the fleet"
         pods = _NO_PODS if report is None else fleet.kubelet_pods(name)
         free, disputes, grants = fleet.free_resources(name), fleet.disputes(name), fleet.ledger.progress(name)
         return NodeNote(name, state.inventory, free, disputes, grants, report, pods)

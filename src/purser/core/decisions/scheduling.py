@@ -55,6 +55,7 @@ from purser.core.placement.policies import named_policy
 from purser.core.placement.policies.plan import Plan
 from purser.core.placement.policies.purser import Planner
 from purser.core.placement.yielding import yielding
+from purser.core.wording import counted
 
 
 class _LoggedMix:
@@ -244,7 +245,7 @@ class SchedulingReplay:
             return "no node has room for the pod"
         if best == record.best:
             return (
-                f"{len(found.fits)} nodes fit, but the log has {record.fits}"
+                f"the pod fits {counted(len(found.fits), 'node')}, but {record.fits} in the log"
                 if len(found.fits) != record.fits
                 else f"{self._words} scores the node {score!r}"
                 if score != record.score

@@ -26,6 +26,7 @@ from purser.core.placement.mix import LearnedMix
 from purser.core.placement.policies import Setting, parse_policy
 from purser.core.placement.shape import PodShape, taken_by, view
 from purser.core.placement.table import ShapeTable, place
+from purser.core.wording import counted
 
 MAX_GPUS_OF_NODE = 1024
 """Of a node in a log: arrays are as deep as the node with the most."""
@@ -88,7 +89,7 @@ class SimulationReplay:
         """What the log says that the pod took, so that later decisions are made where they were made."""
         self._check_places(record.row, record.gpus)
         if len(record.gpus) != shape.gpu_count:
-            raise ValueError(f"a pod that asks for {shape.gpu_count} GPUs is given {len(record.gpus)}")
+            raise ValueError(f"a pod that asks for {counted(shape.gpu_count, 'GPU')} is given {len(record.gpus)}")
         taken = taken_by(self._fleet, shape, record.row, record.gpus)
         if any(bits < 0 for bits in taken.mig_bits):
             raise ValueError("a GPU instance has no placement on its GPU")
@@ -106,8 +107,9 @@ class SimulationReplay:
     def _check_places(self, row: int, gpus: tuple[int, ...]) -> None:
         if not 0 <= row < len(self._fleet):
             raise ValueError(f"row {row} does not exist")
-        if not all(0 <= gpu < self._fleet.gpu_count[row] for gpu in gpus):
-            raise ValueError(f"node {self._fleet.names[row]} does not have GPUs {list(gpus)}")
+        unknown = [str(gpu) for gpu in gpus if not 0 <= gpu < self._fleet.gpu_count[row]]
+        if unknown:
+            raise ValueError(f"node {self._fleet.names[row]} has no GPU {', '.join(unknown)}")
 
     def _check_bits(self, record: ShapeReleased) -> None:
         for gpu, bits in zip(record.gpus, record.mig_bits, strict=True):

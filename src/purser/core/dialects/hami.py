@@ -35,6 +35,7 @@ from purser.core.model import (
 )
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.wording import counted
 
 GPUMEM = "nvidia.com/gpumem"
 GPUMEM_PERCENTAGE = "nvidia.com/gpumem-percentage"
@@ -226,7 +227,7 @@ def _listed(pod: PodManifest, listed: Sequence[Sequence[ContainerDevice]]) -> Se
             return each
     if fitting and len(fitting[0]) == ended:
         return fitting[0]
-    raise CodecError(f"{DEVICES_ALLOCATED} lists {ended} containers, but the pod has {len(pod.containers)}")
+    raise CodecError(f"{DEVICES_ALLOCATED} lists {counted(ended, 'container')}, but the pod has {len(pod.containers)}")
 
 
 def _asks_for_gpus(container: ContainerSpec) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from purser.core.decoding import too_long
+from purser.core.wording import counted
 
 MAX_HAMI_ANNOTATION_BYTES = 256 * 1024
 """Of one annotation: the API server lets all of an object's together have no more."""
@@ -79,7 +80,7 @@ def _decode_device(text: str) -> ContainerDevice:
     """Fields after the fourth are skipped."""
     fields = text.split(",")
     if len(fields) < 4:
-        raise CodecError(f'device "{text[:100]}" has {len(fields)} fields, not uuid,type,memory,cores')
+        raise CodecError(f'device "{text[:100]}" has {counted(len(fields), "field")}, not uuid,type,memory,cores')
     return ContainerDevice(fields[0], fields[1], _integer(fields[2], text), _integer(fields[3], text))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from purser.core.dialects.errors import Problems
 from purser.core.model import ContainerKind, ContainerRequest
+from purser.core.wording import counted
 
 
 def check_init_containers(containers: Sequence[ContainerRequest], problems: Problems) -> None:
@@ -50,11 +51,7 @@ def check_alike(containers: Sequence[ContainerRequest], problems: Problems) -> N
 def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:
     count = container.devices.count
     return (
-        f'container "{container.name}" asks for {_devices(count)} and the earlier init container "{owner}" asks for '
-        f"{pool}. kubelet reuses init containers' devices in random order, so it is unknown which ones "
-        f'"{container.name}" gets. Ask for {pool} or more in "{container.name}", or for {count} or fewer in "{owner}"'
+        f'container "{container.name}" asks for {counted(count, "device")}, and the earlier init container "{owner}" '
+        f"asks for {pool}. kubelet reuses init containers' devices in random order, so it is unknown which devices "
+        f'"{container.name}" gets. Ask for at least {pool} in "{container.name}", or for at most {count} in "{owner}"'
     )
-
-
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count} devices"

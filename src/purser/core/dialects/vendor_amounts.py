@@ -13,6 +13,7 @@ from purser.core.dialects.quantities import MAX_DEVICE_MEMORY_MIB, amount, in_by
 from purser.core.model import WHOLE_PERCENT
 from purser.core.pod.manifest import ContainerSpec
 from purser.core.vendors.family import DeviceFamily, MemoryResource
+from purser.core.wording import counted
 
 
 class VendorAmounts(msgspec.Struct, frozen=True):
@@ -67,7 +68,8 @@ def _count(family: DeviceFamily, container: ContainerSpec, problems: Problems) -
     if family.counts and count not in family.counts:
         allowed = ", ".join(map(str, family.counts))
         problems.add(
-            f'container "{container.name}" asks for {count} linked devices of {family.name}: must be one of {allowed}'
+            f'container "{container.name}" asks for {counted(count, "linked device")} of {family.name}: must be '
+            f"one of {allowed}"
         )
     return count
 
@@ -104,7 +106,7 @@ def _slices(family: DeviceFamily, container: ContainerSpec, problems: Problems) 
             f"use either {family.resource}, which names a profile, or {named[0]}, which states what the profile "
             "must have"
         )
-    unit = "a number of GiB or MiB" if memory is None else f"a number of units of {memory.unit_mib} MiB, or of MiB"
+    unit = "a number of GiB or MiB" if memory is None else f"a number of MiB, or of units of {memory.unit_mib} MiB"
     asked = 0 if memory is None else amount(container, memory.resource, 0, MAX_DEVICE_MEMORY_MIB, unit, problems)
     percent = 0 if cores is None else amount(container, cores.resource, 0, WHOLE_PERCENT, "a percentage", problems)
     return SliceAsk(slices, asked or 0, percent or 0)

@@ -95,7 +95,7 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.TAINT:
             return f"{lead} {'has' if one else 'have'} taint {about}, which the pod does not tolerate"
         case FilterReason.SELECTOR:
-            return f"{lead} {'lacks' if one else 'lack'} {about} of the pod's node selector"
+            return f"{lead} {'lacks' if one else 'lack'} {about}, which the pod's node selector requires"
         case FilterReason.AFFINITY:
             return f"{lead} {'does' if one else 'do'} not meet the pod's node affinity: {about}"
         case FilterReason.PORTS:
@@ -114,8 +114,9 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
             them = "it" if one else "them"
             return f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {them}"
         case FilterReason.RESOURCES if not found[0].is_listed:
-            others = f", but {some(found[0].instead)}" if found[0].instead else ""
-            return f"{lead} {'has' if one else 'have'} no {about} at all{others}"
+            has = "has" if one else "have"
+            others = f", but {has} {some(found[0].instead)}" if found[0].instead else ""
+            return f"{lead} {has} no {about} at all{others}"
         case FilterReason.RESOURCES:
             asked, most = max(each.asked for each in found), max(each.free for each in found)
             return f"{lead} {'has' if one else 'have'} {_shortage(about, asked, most)}"

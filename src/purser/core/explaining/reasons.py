@@ -21,7 +21,7 @@ class FilterReason(ExplainedReason):
     SELECTOR = (
         "NodeSelector",
         "Node",
-        "The node lacks a label of the pod's node selector.",
+        "The node lacks a label that the pod's node selector requires.",
         "Change the node selector, or label the node.",
     )
     AFFINITY = (

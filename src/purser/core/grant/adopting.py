@@ -15,6 +15,7 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement.granted import Placement, to_grant
+from purser.core.wording import counted
 
 
 class AdoptionError(ValueError):
@@ -70,7 +71,9 @@ def _part(
 ) -> ContainerGrant:
     asked, uuids = container.devices, () if given is None else given.uuids
     if len(uuids) != asked.count or len(set(uuids)) < len(uuids):
-        raise AdoptionError(f'container "{container.name}" asks for {asked.count} GPUs but was given {len(uuids)}')
+        raise AdoptionError(
+            f'container "{container.name}" asks for {counted(asked.count, "GPU")} but was given {len(uuids)}'
+        )
     shares = tuple(_share(uuid, asked, devices.get(uuid), inventory) for uuid in uuids)
     return ContainerGrant(container.name, container.kind, shares)
 

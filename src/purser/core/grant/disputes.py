@@ -196,7 +196,8 @@ def _who(held: HeldPod) -> str:
 
 
 def _refusal(each: RefusedPod) -> str:
-    way = f": {', '.join(f'pod {key}' for key in each.in_the_way)} holds the GPU" if each.in_the_way else ""
+    verb = "holds" if len(each.in_the_way) == 1 else "hold"
+    way = f": {', '.join(f'pod {key}' for key in each.in_the_way)} {verb} the GPU" if each.in_the_way else ""
     return f"its node refused pod {each.key} ({each.reason}){way}"
 
 

@@ -50,8 +50,8 @@ class Xid(msgspec.Struct, frozen=True):
 
 
 _ENGINES = {
-    **{xid: f"copy engine {number} error" for number, xid in enumerate((39, 40, 41, 70, 71, 72, 75, 76, 77, 85))},
-    **{xid: f"copy engine {number} error" for number, xid in enumerate(range(126, 136), 10)},
+    **{xid: f"error in copy engine {number}" for number, xid in enumerate((39, 40, 41, 70, 71, 72, 75, 76, 77, 85))},
+    **{xid: f"error in copy engine {number}" for number, xid in enumerate(range(126, 136), 10)},
     **{xid: f"NVDEC{number} error" for number, xid in enumerate((68, 83, 84, 88, 89, 96, 97, 98))},
     **{xid: f"NVJPG{number} error" for number, xid in enumerate((82, *range(99, 106)))},
     86: "OFA0 error",
@@ -121,7 +121,7 @@ _XIDS_BY_ACTION: Mapping[Action, Mapping[int, str]] = {
         150: "NVLink 5 MSE error",
     },
     Action.WORKFLOW_XID_45: {45: "preemptive cleanup after an earlier error"},
-    Action.WORKFLOW_XID_48: {48: "double bit ECC error"},
+    Action.WORKFLOW_XID_48: {48: "double-bit ECC error"},
     Action.WORKFLOW_NVLINK_ERR: {74: "NVLink error"},
     Action.CHECK_MECHANICALS: {54: "auxiliary power is not connected"},
     Action.UPDATE_SWFW: {78: "a vGPU could not start"},
@@ -137,7 +137,7 @@ _XIDS_BY_ACTION: Mapping[Action, Mapping[int, str]] = {
         165: "power smoothing at the end of its life",
         166: "NVLink traffic before encryption was set up",
         167: "fatal PCIe timeout",
-        168: "less memory because of errors in the protected region",
+        168: "memory capacity reduced because of errors in the protected region",
         169: "SEC2 micro-controller halt",
         170: "NVLink interrupt in confidential computing",
         171: "uncorrected DRAM error",

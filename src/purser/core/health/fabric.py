@@ -45,7 +45,7 @@ def missing_domain(own: FabricRegistration | None, neighbours: Iterable[FabricRe
     if own.state is FabricState.COMPLETED and (own.ids is not None or all(each.ids is None for each in joined)):
         return ""
     words = f"its registration failed ({own.error})" if own.state is FabricState.FAILED else _WORDS[own.state]
-    return f"not in an NVLink domain, although other GPUs of the node are: {words}"
+    return f"not in an NVLink domain, although other GPUs on the node are: {words}"
 
 
 _WORDS = {

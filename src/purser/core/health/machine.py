@@ -25,6 +25,7 @@ from purser.core.health.fabric import FABRIC_ADVICE
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import NvLinks, RecoveryAction, Signs
 from purser.core.health.state import ADVICE, HealthState, after_fault, after_recovery_action
+from purser.core.wording import portion
 
 LASTING_S = 60.0
 """How long probes have to show a slow-down until it counts: short ones keep a GPU under full load within its limits. A
@@ -33,7 +34,7 @@ GPU that its neighbours' NVLink domain lacks has the same time: after a boot the
 RESET_HINT = "The driver does not report resets. After a reset, run pkill -HUP -f 'purser agent run' on the node"
 """For drivers before R570."""
 
-FIELD_DIAGNOSTIC = "Have the GPU replaced if NVIDIA's field diagnostic confirms it"
+FIELD_DIAGNOSTIC = "Run NVIDIA's field diagnostic, and have the GPU replaced if the diagnostic confirms the fault"
 """What meets NVIDIA's criteria for a replacement: "RMA Policy" of
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/rma-policy-thresholds-for-row-remapping.html, which has also the
 number of spare rows of a bank."""
@@ -206,7 +207,7 @@ def _advice(xid: int, state: HealthState, *, tells_recovery: bool) -> str:
     if state is HealthState.NEEDS_RESET and not tells_recovery:
         return f"{ADVICE[state]}. {RESET_HINT}"
     if state is HealthState.SUSPECT and action:
-        return f"{ADVICE[state]}; NVIDIA's catalogue says {action}"
+        return f"{ADVICE[state]}; NVIDIA's catalogue recommends {action}"
     return ADVICE[state]
 
 
@@ -280,7 +281,7 @@ def _memory_causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) ->
 def _nvlink_causes(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:
     advice = "Check the NVLinks with nvidia-smi nvlink"
     if lost_links := links.down & seen.nvlinks_up:
-        words = f"{len(lost_links)} of {len(seen.nvlinks_up)} NVLinks are down"
+        words = f"{portion(len(lost_links), len(seen.nvlinks_up), 'NVLink')} down"
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, words, advice)
     elif _has_grown(before.nvlink_errors, seen.nvlink_errors):
         yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, "NVLink errors", advice)

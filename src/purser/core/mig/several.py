@@ -26,7 +26,7 @@ def asked_warnings(request: PodRequest) -> Iterator[str]:
         if asked.count > 1 and (by_name or set(asked.modes_allowed) == {DeviceMode.MIG}):
             yield (
                 f'container "{brief(part.name, 63)}" asks for {asked.count} MIG devices: with drivers before '
-                f"R{SHOWS_ALL_FROM}, CUDA exposes only the first of them to a process, and they never share memory. "
+                f"R{SHOWS_ALL_FROM}, CUDA exposes only the first one to a process, and MIG devices never share memory. "
                 f"Ask for one larger MIG device, or run one process per MIG device"
             )
 

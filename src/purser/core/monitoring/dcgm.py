@@ -131,7 +131,8 @@ METRICS: tuple[DcgmMetric, ...] = (
         type=_GAUGE,
         help="The last Xid, or 0 if there was none.",
         call="nvmlEventSetWait",
-        limits="since the agent started, including the GPU's MIG devices; labels err_code and err_msg identify the Xid",
+        limits="covers the time since the agent started, and the GPU's MIG devices; the labels err_code and err_msg "
+        "identify the Xid",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_FB_FREE",

@@ -373,8 +373,8 @@ _OF_NODES = {
         "are reserved for nominated pods of the same or higher priority",
     ),
     Reason.TOO_FEW_PAIRS: (
-        "has too few pairs of a GPU and a network device below one PCIe switch",
-        "have too few pairs of a GPU and a network device below one PCIe switch",
+        "has too few pairs of a GPU and a network device under the same PCIe switch",
+        "have too few pairs of a GPU and a network device under the same PCIe switch",
     ),
     Reason.NO_POOL: (
         "does not have the SR-IOV pool that the pod asks for",

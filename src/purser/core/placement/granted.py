@@ -38,7 +38,7 @@ class DeviceAssignment(msgspec.Struct, frozen=True, gc=False):
     pools: tuple[PoolShare, ...] = ()
     """Where its network devices come from, by places that nodes in an equal state have alike."""
     pairs: int = 0
-    """How many of its GPUs have one of these below the same PCIe switch."""
+    """How many of its GPUs have one of these under the same PCIe switch."""
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -281,7 +281,7 @@ def _busy(kubelet: KubeletSnapshot) -> Refusal:
     """For about a second: until the node's agent reports that kubelet allocated them."""
     count = len(_aligned(kubelet)) or len(kubelet.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
-    detail = f"{pods} awaiting its admission, and their order decides whether this pod can run"
+    detail = f"{pods} awaiting kubelet's admission, and the order of admission decides whether this pod can run"
     return Refusal(((Reason.KUBELET_ADMISSION_PENDING, 1),), detail=detail)
 
 

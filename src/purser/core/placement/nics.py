@@ -140,5 +140,5 @@ def near_nics(asked: Sequence[PoolAsk], switches: Sequence[PcieSwitches], pick: 
 
 def _too_few(container: str, pairs: int, wanted: int) -> Refusal:
     found = f"{pairs} of {wanted}" if pairs else "none"
-    detail = f"{found} of its GPUs would have a network device below the same PCIe switch"
+    detail = f"{found} of its GPUs would have a network device under the same PCIe switch"
     return Refusal(((Reason.TOO_FEW_PAIRS, 1),), container=container, detail=detail)

@@ -150,14 +150,14 @@ class Reason(ExplainedReason):
     TOO_FEW_PAIRS = (
         "GpuNicPairsNotFound",
         "Node",
-        "The pod requires its GPUs and network devices below the same PCIe switches, but the node has too few such "
+        "The pod requires its GPUs and network devices under the same PCIe switches, but the node has too few such "
         "pairs.",
         "Wait until pods on the node end, ask for fewer devices, or set annotation purser.dev/gpu-nic to preferred.",
     )
     NO_POOL = (
         "GpuNicPoolNotFound",
         "Node",
-        "The pod requires its GPUs and network devices below the same PCIe switches, but the node has none of the "
+        "The pod requires its GPUs and network devices under the same PCIe switches, but the node has none of the "
         "SR-IOV pools that the pod asks for.",
         "In the pod's limits, ask for a pool that nodes with GPUs have, or configure the pool on the node; see "
         "docs/sriov.md.",

@@ -286,7 +286,7 @@ def _chosen(
         if entry.devices > len(there):
             problems.append(
                 f"{where} asks to replicate {entry.devices} {entry.name} devices, but the node has only "
-                f"{len(there)}, so those are replicated: use at most {len(there)}, or all"
+                f"{len(there)}, so no more are replicated: use at most {len(there)}, or all"
             )
         return there[: entry.devices]
     by_name = {**{each.uuid: each for each in there}, **{each.index: each for each in there}}

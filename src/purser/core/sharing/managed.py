@@ -29,11 +29,11 @@ def only_managed(
             left_out.setdefault(each.resource, []).append(each.index)
     by_name = {name: where for where, name in reversed(tuple(_entries(file)))}
     for name, indexes in left_out.items():
-        listed = f"{FILE}: {by_name[name]} names" if name in by_name else "The MIG profile names"
+        listed = f"{FILE}: {by_name[name]} gives" if name in by_name else "The MIG profile gives"
         devices = f"device{'s' * (len(indexes) > 1)} {', '.join(indexes[:MAX_MISSING])}"
         problems.append(
-            f"{listed} {devices} {name}, about which kube-scheduler does not ask Purser: add this name to the chart "
-            f"value {MANAGED_VALUE}, or use another name. Until then, the node does not list the resource"
+            f"{listed} {devices} the name {name}, about which kube-scheduler does not ask Purser: add this name to the "
+            f"chart value {MANAGED_VALUE}, or use another name. Until then, the node does not list the resource"
         )
     return tuple(kept)
 

@@ -160,10 +160,10 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
     """Pools of which at least one selector can be read."""
     seen: set[str] = set()
     room = MAX_SELECTORS
-    if beyond := file.resource_list[MAX_POOLS:]:
+    if (entries := len(file.resource_list)) > MAX_POOLS:
         problems.append(
-            f"{FILE}: resourceList[{MAX_POOLS}] and the {len(beyond) - 1} entries after it are ignored: use at most "
-            f"{MAX_POOLS} entries"
+            f"{FILE}: resourceList has {entries} entries, and those after the first {MAX_POOLS} are ignored: use at "
+            f"most {MAX_POOLS} entries"
         )
     for place, raw in enumerate(file.resource_list[:MAX_POOLS]):
         where = f"{FILE}: resourceList[{place}]"
@@ -178,8 +178,8 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         selectors = _selectors(entry, device_type, where, notes, mistakes)
         if len(selectors) > room:
             mistakes.append(
-                f"{where}.selectors: there must be at most {MAX_SELECTORS} selectors in all pools "
-                f"together, and only {room} more are allowed"
+                f"{where}.selectors: all pools together may have at most {MAX_SELECTORS} selectors, which leaves at "
+                f"most {room} for this pool"
             )
             selectors = ()
         room -= len(selectors)

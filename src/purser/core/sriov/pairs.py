@@ -1,4 +1,4 @@
-"""GPUs and network devices below the same PCIe switch: which of both a container gets, so that as many GPUs as there
+"""GPUs and network devices under the same PCIe switch: which of both a container gets, so that as many GPUs as there
 can be have one of the container's network devices near them.
 
 A device of a pool and a GPU are a pair if they share a switch: the bridges above them begin alike. What is found is a
@@ -14,7 +14,7 @@ import msgspec
 
 from purser.core.model import ContainerGrant, Device, Grant, NodePool, PcieSwitches, PoolShare
 from purser.core.pod.phases import phases
-from purser.core.wording import counted
+from purser.core.wording import portion
 
 Taken = Mapping[tuple[str, str], int]
 """By pool and place, how many of its devices grants have."""
@@ -189,15 +189,14 @@ def pairs_of(grant: Grant, switches: Mapping[str, PcieSwitches], pools: Sequence
 
 
 def pairs_sentence(found: Sequence[ContainerPairs]) -> str:
-    """Such as ``2 of 2 GPUs have their network device below the same PCIe switch``. Of a pod with fewer network devices
+    """Such as ``2 of 2 GPUs have their network device under the same PCIe switch``. Of a pod with fewer network devices
     than GPUs it is these that are counted."""
     gpus, nics = sum(each.gpus for each in found), sum(each.nics for each in found)
     pairs = sum(each.pairs for each in found)
     if sum(each.most for each in found) < gpus:
-        verb = "has its GPU" if nics == 1 else "have a GPU"
-        return f"{pairs} of {counted(nics, 'network device')} {verb} below the same PCIe switch"
-    verb = "has its" if gpus == 1 else "have their"
-    return f"{pairs} of {counted(gpus, 'GPU')} {verb} network device below the same PCIe switch"
+        found_pairs = portion(pairs, nics, "network device", "has", "have")
+        return f"{found_pairs} {'its' if nics == 1 else 'a'} GPU under the same PCIe switch"
+    return f"{portion(pairs, gpus, 'GPU', 'has its', 'have their')} network device under the same PCIe switch"
 
 
 def container_pairs(

@@ -132,13 +132,14 @@ def _why_empty(
     if not of_type:
         return f"the node has no device of type {config.device_type}"
     if not possible:
-        return f"none of {len(of_type)} devices of type {config.device_type} may be given to pods: {_used(of_type)}"
+        return f"no device of type {config.device_type} may be given to pods: {_used(of_type)}"
     found = []
     for place, each in enumerate(filters):
         taken = [device for device in possible if each.selects(device)]
         if taken:
             others = ", ".join(sorted({owners[device.id] for device in taken})[:_DEVICES_SHOWN])
-            found.append(f"selector {place}: the {counted(len(taken), 'device')} that it matches belong to {others}")
+            verb = "belongs" if len(taken) == 1 else "belong"
+            found.append(f"selector {place}: the {counted(len(taken), 'device')} that it matches {verb} to {others}")
         else:
             found.append(f"selector {place}: {each.why_none(possible)}")
     used = [each for each in of_type if each.in_use]

@@ -11,7 +11,6 @@ import msgspec
 from purser.core.decoding import brief
 from purser.core.sriov.configuration import SriovPoolConfig, SriovSelector
 from purser.core.sriov.devices import NO_INDEX, SriovDevice
-from purser.core.wording import counted
 
 _VALUES_SHOWN = 6
 """Values that a message names at most."""
@@ -80,10 +79,8 @@ class SelectorFilter:
             if not left:
                 found = sorted({each.value(device) or "none" for device in before})
                 more = f" and {len(found) - _VALUES_SHOWN} more" if len(found) > _VALUES_SHOWN else ""
-                return (
-                    f"{each.name} does not match any of {counted(len(before), 'device')}: found "
-                    f"{', '.join(found[:_VALUES_SHOWN])}{more}"
-                )
+                whom = "the only device" if len(before) == 1 else f"any of {len(before)} devices"
+                return f"{each.name} does not match {whom}: found {', '.join(found[:_VALUES_SHOWN])}{more}"
         return ""
 
     def _prepare(self) -> Iterator[_Condition]:

@@ -40,7 +40,7 @@ class StateNodeGpu(msgspec.Struct, frozen=True):
 
 
 class StatePoolPlace(msgspec.Struct, frozen=True):
-    """Devices of one SR-IOV pool that are below the same PCIe switch of a node."""
+    """Devices of one SR-IOV pool that are under the same PCIe switch of a node."""
 
     resource: str
     """Of kubelet, under which the pool is listed."""

@@ -10,6 +10,7 @@ from purser.core.decoding import JsonReader, UnreadableError, converted
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.slicing import SliceProfile, Slicing
 from purser.core.vendors.family import Encoding, Register
+from purser.core.wording import counted
 
 MAX_REGISTER_BYTES = 256 * 1024
 _ID = re.compile(r"[^\s,:;]{1,253}", re.ASCII)
@@ -110,7 +111,7 @@ def _parse_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
 def _parse_fields(text: str, place: int) -> RegisteredDevice:
     fields = text.split(",")
     if len(fields) not in (7, 9):
-        raise RegisterError(f'device "{text[:100]}" has {len(fields)} fields, not 7 or 9')
+        raise RegisterError(f'device "{text[:100]}" has {counted(len(fields), "field")}, not 7 or 9')
     index = fields[7] if len(fields) == 9 else str(place)
     numbers = [_number(each, text) for each in (*fields[1:4], fields[5], index)]
     slots, memory, cores, numa, index_number = numbers
@@ -178,7 +179,10 @@ def _parse_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
         minor = str(device.minor).strip() or str(index)
         slices = str(device.capacity).strip().removesuffix(".0")
         if not _NUMBER.fullmatch(slices) or int(slices) < 1 or len(minor) > _MAX_MODEL or not minor.isprintable():
-            raise RegisterError(f"device {index} has {slices[:20]!r} slices, and minor number {minor[:20]!r}")
+            raise RegisterError(
+                f"device {index} has an invalid number of slices ({slices[:20]!r}) or an invalid minor number "
+                f"({minor[:20]!r})"
+            )
         uuid = id_form.format(node=node, index=index)
         memory_mib = max(each.memory_mib for each in profiles)
         slicing = Slicing(minor, tuple(profiles))

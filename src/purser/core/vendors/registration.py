@@ -18,6 +18,7 @@ from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, Enforcement
 from purser.core.names import NOT_LISTED
 from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily
 from purser.core.vendors.register_texts import RegisteredDevice, RegisterError, check_names, read_register, slots_of
+from purser.core.wording import counted
 
 MAX_PROBLEMS = 8
 """Of one family's devices: an event each."""
@@ -84,7 +85,7 @@ def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
             raise RegisterError(f"device {device.uuid!r} appears twice")
         uuids.add(device.uuid)
     if uuids and len(uuids) + len(known) > MAX_NODE_DEVICES:
-        beside = f" in addition to {len(known)} others" if known else ""
+        beside = f" in addition to {counted(len(known), 'other')}" if known else ""
         raise RegisterError(f"there are {len(uuids)} devices{beside}: the maximum for a node is {MAX_NODE_DEVICES}")
     return uuids
 
@@ -124,9 +125,7 @@ def _counted(
     total = _amount(listed, resource)
     count, healthy = total // each, _amount(allocatable, resource) // each
     if count > MAX_NODE_DEVICES:
-        raise RegisterError(
-            f"the node lists {total} of {resource}: the maximum for a node is {MAX_NODE_DEVICES} devices"
-        )
+        raise RegisterError(f"the node lists {total} {resource}: the maximum for a node is {MAX_NODE_DEVICES} devices")
     memory_mib = capacity.memory_mib
     if family.memory is not None and not memory_mib and total:
         memory_mib = min(_amount(listed, family.memory.resource) * family.memory.unit_mib * each // total, _MAX_AMOUNT)
@@ -147,10 +146,13 @@ def _counted(
 def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool, odd: list[str]) -> Device:
     check_names(registered)
     if registered.count < 0 or not 0 <= registered.devmem <= _MAX_AMOUNT:
-        raise RegisterError(f"device {registered.id!r} has invalid {registered.count} slots or {registered.devmem} MiB")
+        raise RegisterError(
+            f"device {registered.id!r} has an invalid number of slots ({registered.count}) or an invalid amount of "
+            f"memory ({registered.devmem} MiB)"
+        )
     if registered.numa > MAX_NUMA_NODE or not 0 <= registered.index <= _MAX_AMOUNT:
         raise RegisterError(
-            f"device {registered.id!r} has invalid index {registered.index} or NUMA node {registered.numa}"
+            f"device {registered.id!r} has an invalid index ({registered.index}) or NUMA node ({registered.numa})"
         )
     cores = family.cores
     percent = WHOLE_PERCENT if cores is None else registered.devcore * WHOLE_PERCENT // cores.per_device

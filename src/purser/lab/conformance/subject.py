@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.sockets import listens
+from purser.core.wording import counted
 from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import ConformanceKubelet, PluginEndpoint, RegisterCall
 from purser.lab.conformance.podresources import PodResourcesServicer
@@ -177,7 +178,9 @@ class Subject:
         if self._books is not None:
             self._books.resource, self._books.known = self.resource or "", listing.ids
         if len(listing.healthy) < at_least:
-            raise CheckSkipped(f"needs {at_least} healthy devices, but the plugin lists {len(listing.healthy)}")
+            raise CheckSkipped(
+                f"needs {counted(at_least, 'healthy device')}, but the plugin lists {len(listing.healthy)}"
+            )
         return listing.healthy
 
     def size(self, available: tuple[str, ...]) -> int:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from purser.core.health.signs import RecoveryAction, RemappedRows
+from purser.core.wording import counted
 from purser.lab.driver.parts import (
     NVLINK_ERRORS,
     BankSpares,
@@ -101,7 +102,9 @@ def with_remapped_rows(
     )
     banks = {**gpu.banks, spares: gpu.banks.get(spares, 0) + correctable + uncorrectable}
     if sum(banks.values()) > MEMORY_BANKS:
-        raise ValueError(f"{gpu.uuid} cannot remap more rows: all {MEMORY_BANKS} memory banks already have one")
+        raise ValueError(
+            f"{gpu.uuid} cannot remap more rows: each of the {MEMORY_BANKS} memory banks already has a remapped row"
+        )
     return replace(gpu, remapped_rows=rows, banks=banks)
 
 
@@ -132,7 +135,9 @@ def with_nvlink_errors(gpu: GpuState, link: int, error: NvLinkError, count: int)
 
 def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkState]) -> GpuState:
     if not 0 <= link < len(gpu.nvlinks):
-        raise LookupError(f"{gpu.uuid} does not have NVLink {link}: it has {len(gpu.nvlinks)} NVLinks, numbered from 0")
+        raise LookupError(
+            f"{gpu.uuid} does not have NVLink {link}: it has {counted(len(gpu.nvlinks), 'NVLink')}, numbered from 0"
+        )
     links = list(gpu.nvlinks)
     links[link] = change(links[link])
     return replace(gpu, nvlinks=tuple(links))

@@ -179,6 +179,6 @@ def _bad_cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str
         holders.update(dict.fromkeys(cpus, index))
         if len(cpus) % topology.threads_per_core:
             yield (
-                f"numa[{index}].cpus: {len(cpus)} CPUs is not a multiple of cpu.threads_per_core "
+                f"numa[{index}].cpus: the number of CPUs, {len(cpus)}, is not a multiple of cpu.threads_per_core "
                 f"({topology.threads_per_core}): correct either one"
             )

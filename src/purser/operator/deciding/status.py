@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.core.kubernetes.times import spelled
-from purser.core.wording import natural, some
+from purser.core.wording import natural, portion, some
 from purser.kube.reasons import FailureReason
 from purser.operator.deciding.failing import LABEL_REASONS, failing_isolated, failing_nodes, sentence
 from purser.operator.gates import CONTAINER, REASONS_WITHOUT_POD, has_nfd, is_unseen, removal_blocker
@@ -151,7 +151,7 @@ def _ready(
     if not wanted:
         message = f"no GPU nodes{virtual and f' for containers{virtual}'}"
         return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, message)
-    message = f"{counts.ready} of {wanted} GPU nodes are ready{virtual}"
+    message = f"{portion(counts.ready, wanted, 'GPU node')} ready{virtual}"
     rolling = next((each for each in ROLLING if each == progressing.reason), None)
     if counts.ready == wanted and rolling is not None:
         return _condition(snapshot, policy, READY, False, rolling, f"{message}; {progressing.message}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.wording import natural, some
+from purser.core.wording import counted, natural, some
 from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_of
 from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
 from purser.operator.policy.spec import UpgradeStatus
@@ -116,7 +116,8 @@ def _gauges(fleet: UpgradeInputs, now: UpgradeTurn) -> dict[Gauge, float]:
 def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, counts: Mapping[str, int]) -> str:
     if not fleet.policy.auto_upgrade:
         left = counts["pending"] + counts["skipped"]
-        return f"automatic upgrades are off; {left} nodes have an outdated driver" if left else ""
+        outdated = f"{counted(left, 'node')} {'has' if left == 1 else 'have'} an outdated driver"
+        return f"automatic upgrades are off; {outdated}" if left else ""
     parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
     late = sorted(
         {

@@ -118,7 +118,8 @@ def _jobs(progress: NodeProgress, fleet: UpgradeInputs, workloads: tuple[NodeWor
         return to(enter(progress, State.PODS, fleet.now, "all jobs have finished"))
     until = deadline(step_start(progress.node), policy.timeout_seconds)
     if is_over(until, fleet.now):
-        why = f"{counted(len(left), 'job')} still running after {policy.timeout_seconds} s, not waiting any longer"
+        jobs_run = f"{counted(len(left), 'job')} {'is' if len(left) == 1 else 'are'} still running"
+        why = f"{jobs_run} after {policy.timeout_seconds} s, and the upgrade no longer waits for jobs"
         return to(enter(progress, State.PODS, fleet.now, why), node_event(progress.node, why, warning=True))
     return NodeStep(waits=f"waiting for job {left[0].namespace}/{left[0].name}", until=until)
 

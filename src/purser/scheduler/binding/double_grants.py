@@ -99,7 +99,9 @@ class DoubleGrants:
     async def _delete_or_report(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
         meta, uid = pod.metadata, pod.metadata.uid
         owner = controller_of(pod)
-        what = f"{', '.join(sorted(uuids))} was granted concurrently to {pods_to(meta.namespace, rivals)}, which runs"
+        was, runs = "was" if len(uuids) == 1 else "were", "runs" if len(rivals) == 1 else "run"
+        others = pods_to(meta.namespace, rivals)
+        what = f"{', '.join(sorted(uuids))} {was} granted concurrently to {others}, which already {runs}"
         before = self._reported.get(uid)
         if before != what:
             kept = {

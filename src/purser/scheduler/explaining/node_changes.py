@@ -38,7 +38,8 @@ def uncordoned_gpus(trial: Trial) -> Iterator[Suggestion]:
     )
     if found is not None:
         gpus, node = found
-        text = f"GPU {', '.join(gpus)} on node {node.metadata.name} {'is' if len(gpus) == 1 else 'are'} uncordoned"
+        what, verb = ("GPU", "is") if len(gpus) == 1 else ("GPUs", "are")
+        text = f"{what} {', '.join(gpus)} on node {node.metadata.name} {verb} uncordoned"
         change = SuggestedChange(node=node.metadata.name, gpus=gpus)
         yield from trial.with_node(ChangeKind.UNCORDON_GPU, text, change, node)
 

@@ -37,8 +37,8 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Request MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
-        f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, and no node has one (available: "
-        f"{mode_words(modes)}): the pod waits for one. {instead}"
+        f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, but no node offers this mode (available: "
+        f"{mode_words(modes)}), so the pod stays Pending. {instead}"
     )
 
 
@@ -84,8 +84,9 @@ def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]
     if not unknown:
         return
     missing, available = _listed(tuple(unknown)), _listed(tuple(sorted(there.profiles)))
-    why = f"no GPU offers it (available: {available})" if available else "no GPU is partitioned on demand"
-    yield f"annotation {MIG_PREFERENCE}: {missing} has no effect: {why}"
+    has, it = ("has", "it") if len(unknown) == 1 else ("have", "them")
+    why = f"no GPU offers {it} (available: {available})" if available else "no GPU is partitioned on demand"
+    yield f"annotation {MIG_PREFERENCE}: {missing} {has} no effect: {why}"
 
 
 def _beyond(wanted: str, place: str, largest: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from purser.core.placement.fragments import Causes
+from purser.core.wording import counted
 from purser.simulator.report import plots, verdicts
 from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key, mean_by_percent, mean_of
 from purser.simulator.workload import Workload, class_of, common_memory_mib
@@ -121,7 +122,8 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
         if isinstance(runs[0], TimedRun)
         else "pods arrive one after another, and each is tried once"
     )
-    summary = f"{len(workload.nodes)} nodes with {workload.gpus} GPUs, a list of {len(workload.pods)} pods; {how}."
+    nodes, gpus = counted(len(workload.nodes), "node"), counted(workload.gpus, "GPU")
+    summary = f"{nodes} with {gpus}, a list of {counted(len(workload.pods), 'pod')}; {how}."
     mix = "learn the mix of pods from the arriving pods" if runs[0].learned else "know the mix of pods in advance"
     orders_text = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
     return escape(f"{summary} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_text}.")

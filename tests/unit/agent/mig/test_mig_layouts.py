@@ -132,7 +132,7 @@ GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
         ),
         (
             f"[*x, {GOOD[1:-1]}]".replace("*x", "{devices: all}"),
-            "[0]: it lacks mig-enabled, which must be true or false",
+            "[0] lacks mig-enabled, which must be true or false",
         ),
         (
             "[{devices: all, mig-enabled: yes, mig-device: {1g.5gb: 7}}]",
@@ -147,7 +147,7 @@ GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
             "mig-devices is a list, but must be a map of profiles to counts",
         ),
         ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the string "true", but must be true or false'),
-        ("[3]", "[0]: it is 3, but must be an object"),
+        ("[3]", "[0] is 3, but must be an object"),
         ("3", "is 3: must be a list of objects"),
         ("[]", "is an empty list: must be a list of objects"),
     ],
@@ -170,7 +170,7 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
     [
         ("mixed", {"1g.5gb": 7, "2g.10gb": 3}, "GPU 1 does not support 3g.20gb, only 1g.5gb, 2g.10gb: use one of"),
         ("of-one-kind", {"1g.6gb": 4}, "GPU 0 does not support 1g.5gb, only 1g.6gb: use one of none"),
-        ("mixed", {"1g.5gb": 6, "2g.10gb": 3, "3g.20gb": 2}, "GPU 0 has room for only 6 1g.5gb instances, not 7: use"),
+        ("mixed", {"1g.5gb": 6, "2g.10gb": 3, "3g.20gb": 2}, "GPU 0 has room for only 6x 1g.5gb, not 7x: use"),
     ],
 )
 def test_what_the_profiles_of_the_gpu_contradict_is_refused(name: str, offered: dict[str, int], says: str) -> None:

@@ -179,14 +179,14 @@ async def test_a_pod_whose_vfs_others_took_is_refused_or_told(world, required):
         world.grant("u1", "GPU-a" if number == 0 else "GPU-b", (number, 1), required=required)
         world.seen["default/pod-u1"] = SimpleNamespace()
         if required:
-            with pytest.raises(AdmissionError, match="0 of 1 GPU has its network device below the same PCIe switch"):
+            with pytest.raises(AdmissionError, match="0 of 1 GPU has its network device under the same PCIe switch"):
                 await world.node.admit("u1", world.asking(1))
             assert [refusal.pods for refusal in world.pools.refused] == [("default/pod-u1",)]
         else:
             await world.node.admit("u1", world.asking(1))
             [said] = world.apart
             assert said.startswith(
-                "container c: 0 of 1 GPU has its network device below the same PCIe switch, but the grant"
+                "container c: 0 of 1 GPU has its network device under the same PCIe switch, but the grant"
             )
             await world.until_published(*((1, 0) if number == 0 else (0, 1)))
 
@@ -227,7 +227,7 @@ def test_an_inventory_has_room_for_what_is_published():
         "The scheduler cannot pair GPUs with devices from intel.com/p16, intel.com/p17, intel.com/p18, "
         "intel.com/p19 (and 20 more), because the node has 40 pools with devices, but only 16 can be published; "
         "or from parts of intel.com/p0, intel.com/p1, intel.com/p2, intel.com/p3 (and 12 more), "
-        "because they are below more than 32 PCIe switches or NUMA nodes"
+        "because they span more than 32 PCIe switches or NUMA nodes"
     )
     assert (len(found), {len(pool.places) for pool in found}) == (16, {32})
     inventory = with_pcie(NodeInventory("n"), NodePcie(pools=found))

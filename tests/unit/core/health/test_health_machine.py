@@ -104,7 +104,7 @@ def test_an_enabled_error_of_a_program_recovers_as_any_other() -> None:
 def test_an_xid_that_needs_a_reset_outlasts_any_number_of_good_probes() -> None:
     health = new(48, *ENOUGH * 10)
     assert health.state is HealthState.NEEDS_RESET
-    assert health.reason == "Xid 48 (double bit ECC error)"
+    assert health.reason == "Xid 48 (double-bit ECC error)"
 
 
 @pytest.mark.parametrize("evidence", [FaultKind.LOST, FaultKind.GONE, FaultKind.RESET_REQUIRED])
@@ -226,7 +226,10 @@ def test_too_many_errors_in_sram_cost_the_gpu() -> None:
     health = new(Signs(sram_threshold_exceeded=True, ecc_uncorrected=3, remapped_rows=RemappedRows(0, 0, False, False)))
     assert (health.state, health.reason) == (HealthState.FAILED, "too many uncorrectable errors in SRAM")
     assert health.cause is not None
-    assert health.cause.advice == "Have the GPU replaced if NVIDIA's field diagnostic confirms it"
+    assert (
+        health.cause.advice
+        == "Run NVIDIA's field diagnostic, and have the GPU replaced if the diagnostic confirms the fault"
+    )
     assert new(Signs(sram_threshold_exceeded=True), policy=NOTHING_WATCHED).takes_pods
 
 

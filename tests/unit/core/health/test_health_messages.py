@@ -22,7 +22,7 @@ def test_each_change_is_reported_once_with_what_to_do() -> None:
     assert news_of(WELL, SUSPECT) == HealthNews(
         News.UNHEALTHY,
         "is unhealthy: Xid 1. The GPU is opened to new pods again once it has responded for a while; "
-        "NVIDIA's catalogue says CONTACT_SUPPORT",
+        "NVIDIA's catalogue recommends CONTACT_SUPPORT",
     )
     assert news_of(WELL, PENDING) == HealthNews(
         News.DEGRADED,

@@ -80,7 +80,7 @@ def test_every_xid_can_be_turned_off_and_on() -> None:
 
 def test_an_xid_is_described_in_words() -> None:
     assert describe(79) == "Xid 79 (GPU has fallen off the bus)"
-    assert describe(132) == "Xid 132 (copy engine 16 error)"
+    assert describe(132) == "Xid 132 (error in copy engine 16)"
     assert describe(1) == "Xid 1"
     assert describe(100_000) == "Xid 100000"
 

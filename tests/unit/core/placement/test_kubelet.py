@@ -139,7 +139,7 @@ def test_pods_that_use_up_a_numa_node_send_the_next_to_the_other():
     fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
     first = bind(fleet, pod("a", 3, 4))
     assert {uuid[-1] for uuid in first} < set("0123")
-    assert "a pod is awaiting its admission" in refusal(fleet, pod("b", 4, 4)).message
+    assert "a pod is awaiting kubelet's admission" in refusal(fleet, pod("b", 4, 4)).message
     report_admitted(fleet, "a")
     assert {uuid[-1] for uuid in bind(fleet, pod("b", 4, 4))} == set("4567")
 
@@ -169,7 +169,7 @@ def test_while_more_pods_are_on_their_way_than_orders_can_be_tried_the_node_take
         bind(fleet, pod(uid, 1, 1))
     assert isinstance(place(fleet.node("n"), pod("c", 1, 1)), Placement)
     bind(fleet, pod("c", 1, 1))
-    assert "3 pods are awaiting its admission" in refusal(fleet, pod("d", 1, 1)).message
+    assert "3 pods are awaiting kubelet's admission" in refusal(fleet, pod("d", 1, 1)).message
     report_admitted(fleet, "a")
     assert isinstance(place(fleet.node("n"), pod("d", 1, 1)), Placement)
 
@@ -259,7 +259,7 @@ def test_a_pod_on_its_way_that_its_kubelet_will_not_take_is_waited_for():
     """What it reported has changed since: whose cards the pod behind it will find free, nobody knows yet."""
     fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
     fleet.put_pod("n", pod("other", 0, 60).kubelet_pod)
-    assert "a pod is awaiting its admission" in refusal(fleet, pod("u", 1, 1)).message
+    assert "a pod is awaiting kubelet's admission" in refusal(fleet, pod("u", 1, 1)).message
     fleet.forget_pod("other")
     assert isinstance(place(fleet.node("n"), pod("u", 1, 1)), Placement)
 

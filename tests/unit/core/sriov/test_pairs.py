@@ -1,4 +1,4 @@
-"""Pairs of GPUs and network devices below one PCIe switch, against what trying everything finds."""
+"""Pairs of GPUs and network devices under one PCIe switch, against what trying everything finds."""
 
 from itertools import combinations, permutations, product
 
@@ -161,10 +161,10 @@ def test_a_grant_says_how_its_devices_are_aligned():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ((2, 2, 2), "2 of 2 GPUs have their network device below the same PCIe switch"),
-        ((1, 4, 1), "1 of 1 GPU has its network device below the same PCIe switch"),
-        ((8, 2, 1), "1 of 2 network devices have a GPU below the same PCIe switch"),
-        ((8, 1, 0), "0 of 1 network device has its GPU below the same PCIe switch"),
+        ((2, 2, 2), "2 of 2 GPUs have their network device under the same PCIe switch"),
+        ((1, 4, 1), "1 of 1 GPU has its network device under the same PCIe switch"),
+        ((8, 2, 1), "1 of 2 network devices has a GPU under the same PCIe switch"),
+        ((8, 1, 0), "0 of 1 network device has its GPU under the same PCIe switch"),
     ],
 )
 def test_alignment_is_told_in_a_sentence(found, said):

@@ -131,7 +131,7 @@ def test_a_file_that_is_all_mistakes_is_read_at_once_and_names_some_of_them():
     found = config(*bad)
     assert (len(found.pools), len(found.problems)) == (MAX_POOLS, MAX_NOTES)
     assert not make_pools(found, node(*(vf(n) for n in range(64))), {})
-    assert found.problems[-1].endswith("237 more are not shown: fix these first")
+    assert found.problems[-1].endswith("fix these first to see 237 more messages")
     assert len(config(3, None, "x" * 9000, [], entry("last")).problems) == 4
 
 
@@ -139,13 +139,17 @@ def test_of_too_much_the_first_is_served():
     found = config(*(entry(f"p{n}") for n in range(MAX_POOLS + 3)))
     assert len(found.pools) == MAX_POOLS
     assert found.problems == (
-        "the SR-IOV configuration: resourceList[256] and the 2 entries after it are ignored: use at most 256 entries",
+        "the SR-IOV configuration: resourceList has 258 entries, and those after the first 256 are ignored: use at "
+        "most 256 entries",
     )
     found = config(entry("a"), entry("b", selectors=[{}] * 2000), entry("c"))
     assert [pool.name for pool in found.pools] == ["a", "c"]
     (problem,) = found.problems
-    assert "resourceList[1].selectors: there must be at most 1024 selectors in all pools together, and only " in problem
-    assert "1023 more are allowed. The pool is" in problem
+    assert (
+        "resourceList[1].selectors: all pools together may have at most 1024 selectors, which leaves at most "
+        in problem
+    )
+    assert "1023 for this pool. The pool is" in problem
 
 
 def test_a_pool_whose_selectors_cannot_be_read_is_left_out_and_the_others_stay():

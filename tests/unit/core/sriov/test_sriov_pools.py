@@ -115,15 +115,15 @@ def test_types_are_kept_apart():
         (
             [vf(0, in_use="has the default route")],
             {},
-            "none of 1 devices of type netDevice may be given to pods: 0000:03:02.0 has the default route",
+            "no device of type netDevice may be given to pods: 0000:03:02.0 has the default route",
         ),
         (
             [vf(0), vf(1, driver="vfio-pci"), vf(2, vendor="15b3")],
             {"vendors": ["8086"], "drivers": ["i40evf"], "isRdma": True},
             "selector 0: drivers does not match any of 2 devices: found iavf, vfio-pci",
         ),
-        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1 device: found ens1f0#0"),
-        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match any of 1 device: found none"),
+        ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match the only device: found ens1f0#0"),
+        ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match the only device: found none"),
     ],
     ids=["none", "the host's", "another driver", "another PF", "no PF to be seen"],
 )

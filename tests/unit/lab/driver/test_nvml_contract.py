@@ -307,7 +307,7 @@ def test_rows_are_replaced_in_banks_that_have_spare_ones(node: SimulatedDriver, 
     node.remap_rows(0, correctable=1, spares=BankSpares.NONE)
     banks = plain(nvml.nvmlDeviceGetRowRemapperHistogram(gpu))
     assert banks == {"max": 637, "high": 2, "partial": 0, "low": 0, "none": 1}
-    with pytest.raises(ValueError, match="cannot remap more rows: all 640 memory banks already have one"):
+    with pytest.raises(ValueError, match="each of the 640 memory banks already has a remapped row"):
         node.remap_rows(0, correctable=638)
 
 

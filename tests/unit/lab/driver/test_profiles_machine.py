@@ -96,7 +96,7 @@ def test_hugepages_are_kept_by_their_size():
         ),
         pytest.param(
             {"cpu": {"threads_per_core": 3}},
-            r"4 CPUs is not a multiple of cpu.threads_per_core \(3\)",
+            r"the number of CPUs, 4, is not a multiple of cpu.threads_per_core \(3\)",
             id="a core that is not whole",
         ),
         pytest.param(

@@ -59,7 +59,7 @@ def test_a_node_that_fails_is_counted_as_failing_and_not_as_ready(
     assert [each["name"] for each in status["failingNodes"]] == ["a"]
     assert status["nodes"] == {"total": 2, "ready": 1, "progressing": 0, "failing": 1, "excluded": 0}
     assert (status["state"], world.condition("Ready")["status"]) == ("notReady", "False")
-    assert world.condition("Ready")["message"].startswith("1 of 2 GPU nodes are ready; node a: ")
+    assert world.condition("Ready")["message"].startswith("1 of 2 GPU nodes is ready; node a: ")
     assert world.condition("Degraded")["status"] == "True"
 
 

@@ -67,7 +67,7 @@ def test_a_running_node_that_goes_to_virtual_machines_is_emptied_the_driver_last
     ready = world.condition("Ready")
     assert (ready["status"], ready["message"]) == (
         "True",
-        "1 of 1 GPU nodes are ready; nodes for virtual machines run no operands: a",
+        "1 of 1 GPU node is ready; nodes for virtual machines run no operands: a",
     )
     world.label("a", **{LABEL: None})
     world.settle()

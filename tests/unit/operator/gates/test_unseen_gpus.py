@@ -72,7 +72,7 @@ def test_other_pods_hold_nothing(world: World, more: dict[str, object]) -> None:
     world.workloads["w"] = NodeWorkload(**fields)  # type: ignore[arg-type]
     lose(world)
     assert world.nodes["a"].labels[PRESENT] == "false"
-    assert world.condition("Ready")["message"] == "1 of 1 GPU nodes are ready"
+    assert world.condition("Ready")["message"] == "1 of 1 GPU node is ready"
 
 
 def test_as_long_as_pods_are_not_known_nothing_goes(world: World) -> None:

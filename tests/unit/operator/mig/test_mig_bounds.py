@@ -63,7 +63,7 @@ def test_a_node_that_waits_for_its_turn_is_not_touched_and_says_so_and_does_not_
     planned = advance(fleet)
     assert not planned.patches
     assert planned.events[0].message == (
-        "MIG layout all-1g.10gb is pending: no more than 1 GPU nodes may be unavailable (maxUnavailable)"
+        "MIG layout all-1g.10gb is pending: no more than 1 GPU node may be unavailable (maxUnavailable)"
     )
     assert planned.requeue_after_s is None
 
@@ -117,7 +117,7 @@ def test_a_change_that_waits_for_its_turn_is_reported() -> None:
     nodes[0].change(unschedulable=True)
     fleet = fleet_of(nodes, 1)
     assert waiting(fleet) == {
-        "n1": "MIG layout all-1g.10gb: no more than 1 GPU nodes may be unavailable (maxUnavailable)"
+        "n1": "MIG layout all-1g.10gb: no more than 1 GPU node may be unavailable (maxUnavailable)"
     }
     assert waiting(fleet_of(nodes, 2)) == {}
 

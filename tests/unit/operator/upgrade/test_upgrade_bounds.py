@@ -63,7 +63,7 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
     cluster.run()
     assert set(cluster.states().values()) == {State.REQUIRED}
     assert cluster.status().message == (
-        "no upgrade can start: no more than 1 GPU nodes may be unavailable (maxUnavailable); "
+        "no upgrade can start: no more than 1 GPU node may be unavailable (maxUnavailable); "
         "node n00: skipped: node is NotReady"
     )
     cluster.change("n00", ready=True)
@@ -163,7 +163,7 @@ def test_a_full_budget_is_reported_although_a_mig_change_waits_too() -> None:
     cluster.busy = frozenset({"n00"})
     cluster.release()
     cluster.run()
-    assert turn(cluster.fleet()).waiting["n00"] == "no more than 1 GPU nodes may be unavailable (maxUnavailable)"
+    assert turn(cluster.fleet()).waiting["n00"] == "no more than 1 GPU node may be unavailable (maxUnavailable)"
     assert "(maxUnavailable)" in cluster.status().message
     cluster.policy = UpgradePolicy(max_unavailable=2)
     assert turn(cluster.fleet()).waiting["n00"] == "a MIG change or a reboot is in progress on the node"
@@ -382,7 +382,7 @@ def test_switched_off_the_status_says_what_is_left() -> None:
     cluster = Cluster("a", policy=UpgradePolicy(auto_upgrade=False))
     cluster.release()
     cluster.run()
-    assert "1 nodes have an outdated driver" in cluster.status().message
+    assert "1 node has an outdated driver" in cluster.status().message
     gauges = advanced(cluster.fleet()).gauges
     assert gauges["driver_auto_upgrade_enabled"] == 0.0
     assert gauges["nodes_upgrades_pending"] == 1.0

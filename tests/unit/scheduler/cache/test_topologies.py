@@ -136,11 +136,11 @@ def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_gpus(fleet, kube
     for uid, card in (("a", "g0"), ("b", "g1"), ("c", "g2")):
         fleet.ledger.reserve(grant(uid, card))
         fleet.put_pod(NODE, pod(uid, 1).kubelet_pod)
-    assert "3 pods are awaiting its admission" in place(fleet.node(NODE), pod("d", 1)).message
+    assert "3 pods are awaiting kubelet's admission" in place(fleet.node(NODE), pod("d", 1)).message
     for uid in "abc":
         fleet.pod_admitted(uid)
     assert (
-        "3 pods are awaiting its admission" in place(fleet.node(NODE), pod("d", 1)).message
+        "3 pods are awaiting kubelet's admission" in place(fleet.node(NODE), pod("d", 1)).message
     )  # the exporter has yet to look
     told(kubelets)
     fit = place(fleet.node(NODE), pod("d", 1))

@@ -93,7 +93,11 @@ CASES = {
             asks({"nvidia.com/mig-1g.10gb": "1"}, "first", on="a100"),
         ),
         (
-            (FilterReason.SELECTOR, "2 nodes lack agentpool=a100 of the pod's node selector", ("system-1", "system-2")),
+            (
+                FilterReason.SELECTOR,
+                "2 nodes lack agentpool=a100, which the pod's node selector requires",
+                ("system-1", "system-2"),
+            ),
             (FilterReason.RESOURCES, "1 node has no nvidia.com/mig-1g.10gb free", ("a100",)),
         ),
     ),
@@ -145,7 +149,7 @@ CASES = {
         (
             (
                 FilterReason.SELECTOR,
-                "1 node lacks enterprise.example/shared=true of the pod's node selector",
+                "1 node lacks enterprise.example/shared=true, which the pod's node selector requires",
                 ("gpu-1",),
             ),
         ),

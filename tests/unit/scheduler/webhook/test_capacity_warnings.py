@@ -18,12 +18,12 @@ TWO_PARTS = Device("p", 0, "T4", 15360, slots=2, replicas=2, mode=DeviceMode.TIM
 STATIC = [Device(f"m{at}", at, "A100", 4864, mode=DeviceMode.MIG, resource="nvidia.com/mig-1g.5gb") for at in range(2)]
 CUT = [gpu("a", 0), gpu("b", 1, held=[MigPlacement("1g.5gb", 2)])]
 
-MIXED, NO_NODE = {"mode": "mig"}, "and no node has one (available: "
+MIXED, NO_NODE = {"mode": "mig"}, "but no node offers this mode (available: "
 CASES = [
-    ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core): the pod waits for one. Remove the annotation"),
+    ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core), so the pod stays Pending. Remove the annotation"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,mps"}, f"GPUs in mode mig or mps, {NO_NODE}hami-core)"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,hami-core"}, ""),
-    ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(available: hami-core): the pod waits for one. Request MIG devices by"),
+    ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(available: hami-core), so the pod stays Pending. Request MIG devices by"),
     (STATIC, {"mig": 1}, {"mode": "hami-core"}, f"asks for nvidia.com/mig-1g.5gb in mode hami-core, {NO_NODE}mig)"),
     (STATIC, {"mig": 2}, MIXED, ""),
     (STATIC, {"mig": 3}, {}, "requests 3 nvidia.com/mig-1g.5gb, but the largest node has 2"),

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
+from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import CallRefused, allocate_request
@@ -22,8 +23,8 @@ async def _allocates(subject: Subject) -> str:
     ids = await subject.pick()
     answer = await subject.plugin.allocate(ids)
     return (
-        f"for {', '.join(ids)}: {len(answer.envs)} variables, {len(answer.mounts)} mounts,"
-        f" {len(answer.devices)} device nodes, {len(answer.cdi_devices)} CDI devices"
+        f"for {', '.join(ids)}: {counted(len(answer.envs), 'variable')}, {counted(len(answer.mounts), 'mount')},"
+        f" {counted(len(answer.devices), 'device node')}, {counted(len(answer.cdi_devices), 'CDI device')}"
     )
 
 

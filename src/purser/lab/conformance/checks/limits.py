@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import CallRefused, allocate_request, preferred_request
@@ -23,7 +24,7 @@ async def _list_size(subject: Subject) -> str:
         raise CheckFailed(
             f"the list has {listing.size_bytes} bytes, but kubelet accepts at most {MESSAGE_LIMIT_BYTES}: {fit}"
         )
-    return f"{listing.size_bytes} bytes for {len(listing.devices)} devices: {fit}"
+    return f"{listing.size_bytes} bytes for {counted(len(listing.devices), 'device')}: {fit}"
 
 
 async def _many_ids(subject: Subject) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 
+from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, ListedDevices
@@ -10,7 +11,7 @@ from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, ListedDevices
 
 async def _first_list_arrives(subject: Subject) -> str:
     listing = await subject.devices()
-    return f"{len(listing.devices)} devices, {len(listing.healthy)} healthy"
+    return f"{counted(len(listing.devices), 'device')}, {len(listing.healthy)} healthy"
 
 
 async def _unique_ids(subject: Subject) -> None:
@@ -42,7 +43,7 @@ async def _numa(subject: Subject) -> str:
             f"topology without a NUMA node on {some(empty)}: kubelet 1.20 cannot place such a device on any NUMA node"
         )
     placed = sum(device.has_topology for device in devices)
-    return f"{placed} of {len(devices)} devices report their NUMA nodes"
+    return f"devices that report their NUMA nodes: {placed} of {len(devices)}"
 
 
 async def _stays_open(subject: Subject) -> None:

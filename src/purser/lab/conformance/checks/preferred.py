@@ -1,5 +1,6 @@
 """GetPreferredAllocation: the plugin's wish among the devices that kubelet could take."""
 
+from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import CallRefused, preferred_request
@@ -13,7 +14,7 @@ async def _answers(subject: Subject) -> str:
     if not (await subject.plugin.options()).get_preferred_allocation_available:
         raise CheckSkipped("the plugin does not offer GetPreferredAllocation")
     available, size, preferred = await _ask(subject)
-    return f"{len(preferred)} of {len(available)} devices for a container that requests {size}"
+    return f"{len(preferred)} of {counted(len(available), 'device')} for a container that requests {size}"
 
 
 async def _size(subject: Subject) -> None:
@@ -47,7 +48,7 @@ async def _must_include(subject: Subject) -> str | None:
     available, size, preferred = await _ask(subject)
     others = [device_id for device_id in available if device_id not in preferred]
     if not others:
-        raise CheckSkipped(f"needs more than {size} healthy devices, so that a different answer is possible")
+        raise CheckSkipped(f"needs more than {counted(size, 'healthy device')}, so that a different answer is possible")
     refused = ""
     for must in others[:_CANDIDATES]:
         try:
@@ -58,9 +59,7 @@ async def _must_include(subject: Subject) -> str | None:
         if must not in answer:
             raise CheckFailed(f"the answer must include {must}, but is {', '.join(answer)}")
         return None
-    raise CheckSkipped(
-        f"the plugin refused each of {min(len(others), _CANDIDATES)} IDs that it was asked to include: {refused}"
-    )
+    raise CheckSkipped(f"the plugin refused every ID that it was asked to include: {refused}")
 
 
 async def _deterministic(subject: Subject) -> str:

@@ -123,14 +123,15 @@ class PodSearch:
             yield f"the rest of the file could not be read: {self.problem}"
         if self._namesakes:
             there = some([brief(each) for each in sorted(self._namesakes)])
-            yield f"a pod with this name exists in namespace {there}: select it with -n"
+            word = "namespace" if len(self._namesakes) == 1 else "namespaces"
+            yield f"a pod with this name exists in {word} {there}: select it with -n"
         if start.is_anonymous:
             yield (
                 "names in the file are hashed: specify the pod's UID (kubectl get pod NAME"
                 " -o jsonpath={.metadata.uid}) or the names as they are in the log"
             )
         if start.one_in > 1:
-            yield f"the file has decisions on only one of {start.one_in} pods (scheduler.decisionLog.oneIn)"
+            yield f"the file has decisions on only one in {start.one_in} pods (scheduler.decisionLog.oneIn)"
         if self._namesakes:
             return
         if self._held_on:

@@ -72,7 +72,8 @@ def fewer_cordoned(moment: LoggedMoment) -> Iterator[Suggestion]:
     if found is None:
         return
     name, uuids = found
-    text = f"GPU {', '.join(uuids)} on node {name} {'is' if len(uuids) == 1 else 'are'} uncordoned"
+    verb = "is" if len(uuids) == 1 else "are"
+    text = f"{'GPU' if len(uuids) == 1 else 'GPUs'} {', '.join(uuids)} on node {name} {verb} uncordoned"
     with moment.with_inventories([_uncordoned(inventories[name], uuids)]):
         change = SuggestedChange(node=name, gpus=uuids)
         yield from suggest_if_it_fits(moment, ChangeKind.UNCORDON_GPU, text, change)

@@ -168,7 +168,7 @@ def test_a_log_without_the_pod_says_what_to_do():
     assert "set a later --at" in told("q", until=10.0)
     assert "the pod holds GPUs that were granted earlier: read the file before this one" in told("q", files=last)
     sampled = as_file([replace(made.files[0][0], one_in=4), *made.files[0][1:]])
-    assert "the file has decisions on only one of 4 pods" in told("nobody", files=[sampled])
+    assert "the file has decisions on only one in 4 pods" in told("nobody", files=[sampled])
 
 
 def test_a_file_that_ends_early_is_explained_up_to_there():
