@@ -17,6 +17,7 @@ from purser.core.vendors import hami_nodes
 from purser.core.vendors.family import DeviceFamily
 from purser.core.vendors.register_texts import RegisterError
 from purser.core.vendors.registration import VendorDevices, vendor_devices
+from purser.core.wording import counted
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -165,7 +166,8 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
         if not device.uuid:
             yield "lists a device without a UUID"
         if device.replicas not in (1, device.slots):
-            yield f"divides device {device.uuid!r} into {device.replicas} replicas, but gives it {device.slots} slots"
+            replicas, slots = counted(device.replicas, "replica"), counted(device.slots, "slot")
+            yield f"divides device {device.uuid!r} into {replicas}, but gives it {slots}"
         if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
             yield f"partitions device {device.uuid!r} on demand, but grants it in another mode"
         if not is_gpu_resource(device.resource):

@@ -73,12 +73,12 @@ class AgentMetrics:
         )
         self.mps_daemons_lost = Counter(
             "purser_agent_mps_daemons_lost",
-            "MPS daemons on the node that exited unexpectedly, together with all their clients.",
+            "MPS daemons on the node that exited unexpectedly, which also ended all their clients.",
             registry=self.registry,
         )
         self.mps_servers_lost = Counter(
             "purser_agent_mps_servers_lost",
-            "MPS servers that crashed or had a fatal fault, together with all their clients, while their daemon "
+            "MPS servers that crashed or had a fatal fault, which also ended all their clients, while their daemon "
             "kept running.",
             registry=self.registry,
         )

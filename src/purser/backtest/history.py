@@ -132,7 +132,7 @@ def history_of(
         )
     if (days := (end_s - begin_s) / 86400) > MAX_WINDOW_DAYS:
         raise NothingToReplay(
-            f"the history spans {days:.0f} days, more than {MAX_WINDOW_DAYS}: use a shorter part of it"
+            f"the history spans {days:.0f} days, more than the maximum of {MAX_WINDOW_DAYS}: use a shorter part of it"
         )
     there = [each for each in nodes if each.facts.gpus and each.there(begin_s, end_s)]
     if not there:

@@ -144,7 +144,7 @@ def unreadable(name: str, error: BaseException) -> UnreadableError:
 
 def too_long(name: str, found: int, limit: int) -> UnreadableError:
     """The error for more bytes than the limit."""
-    return UnreadableError(f"{name} has {found} bytes, more than {limit}")
+    return UnreadableError(f"{name} has {found} bytes, more than the maximum of {limit}")
 
 
 def brief(error: object, most: int = MAX_MESSAGE) -> str:

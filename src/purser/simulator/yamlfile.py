@@ -32,6 +32,7 @@ from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, DeviceMode, Enforcemen
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape
 from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
+from purser.core.wording import counted
 from purser.simulator.files import read_text
 from purser.simulator.openb import MAX_AMOUNT, MAX_GPUS, any_number, whole_number
 from purser.simulator.problems import FileProblems, InputError, Problem
@@ -213,7 +214,7 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model") or entry.text("family")
     gpus = entry.whole("gpus", 0, 0, MAX_GPUS)
     if gpus and not model:
-        entry.wrong(entry.node, f"has {gpus} GPUs without a model: set model as well")
+        entry.wrong(entry.node, f"has {counted(gpus, 'GPU')} without a model: set model as well")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (_gpu(entry, model),) * gpus
     return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]

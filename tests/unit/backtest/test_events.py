@@ -304,7 +304,9 @@ def test_what_is_no_list_of_objects_is_refused(text):
         dump_of(text, Omissions())
 
 
-@pytest.mark.parametrize(("days", "says"), [(0, "are the same"), (365, ""), (800, "800 days, more than 366")])
+@pytest.mark.parametrize(
+    ("days", "says"), [(0, "are the same"), (365, ""), (800, "800 days, more than the maximum of 366")]
+)
 def test_a_past_of_no_time_and_one_of_years_are_told_apart(days, says):
     end_s = BEGIN_S + 86400 * days
     pods = [HistoryPod("ns/a", whole(1), BEGIN_S, "n1", BEGIN_S, end_s)]

@@ -61,7 +61,7 @@ def test_every_failure_is_one_error_that_names_the_text(text: str | bytes) -> No
 
 
 def test_more_bytes_than_allowed_are_not_looked_at() -> None:
-    with pytest.raises(UnreadableError, match=r"^it has 7 bytes, more than 6$"):
+    with pytest.raises(UnreadableError, match=r"^it has 7 bytes, more than the maximum of 6$"):
         JsonReader(Any, "it", max_bytes=6).read('"ääx"')
 
 

@@ -30,7 +30,7 @@ def encode(record: Record) -> bytes:
     """A record as it stands in a file. Raises `DecisionLogError` for one that is too long to be read."""
     content = _ENCODER.encode(record)
     if len(content) > MAX_CONTENT_BYTES:
-        raise DecisionLogError(f"a record has {len(content)} bytes, more than {MAX_CONTENT_BYTES}")
+        raise DecisionLogError(f"a record has {len(content)} bytes, more than the maximum of {MAX_CONTENT_BYTES}")
     return _HEAD.pack(len(content), zlib.crc32(content)) + content
 
 
@@ -71,7 +71,7 @@ class Reader:
             raise self.error("the file ends in the middle of the record")
         length, crc = _HEAD.unpack(head)
         if length > MAX_CONTENT_BYTES:
-            raise self.error(f"the record's header claims {length} bytes, more than {MAX_CONTENT_BYTES}")
+            raise self.error(f"the record's header claims {length} bytes, more than the maximum of {MAX_CONTENT_BYTES}")
         content = self._read(length)
         self._end += _HEAD.size + length
         if len(content) < length:

@@ -167,7 +167,7 @@ def _same_bits(one: float, other: float) -> bool:
 
 def _check_node(node: FleetNodeFacts) -> None:
     if len(node.gpus) > MAX_GPUS_OF_NODE:
-        raise ValueError(f"node {node.name} has {len(node.gpus)} GPUs, more than {MAX_GPUS_OF_NODE}")
+        raise ValueError(f"node {node.name} has {len(node.gpus)} GPUs, more than the maximum of {MAX_GPUS_OF_NODE}")
     for gpu in node.gpus:
         kind = MIG_KINDS.get(gpu.mig_kind)
         if gpu.mig_kind and kind is None:

@@ -195,6 +195,6 @@ def _check_sum(
 ) -> None:
     if units != wanted:
         problems.add(
-            f'container "{container.name}": {resource} "{units}" does not match {count} whole devices: '
+            f'container "{container.name}": {resource} "{units}" does not match {counted(count, "whole device")}: '
             f"remove it, or set it to {wanted}"
         )

@@ -30,6 +30,7 @@ from purser.core.vendors.register_texts import (
     read_each,
     slots_of,
 )
+from purser.core.wording import counted
 
 REGISTER_ANNOTATION = "hami.io/node-nvidia-register"
 """What HAMi's scheduler reads of a node's GPUs."""
@@ -109,11 +110,11 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
     if gpu.count < 0 or not 0 <= gpu.devmem <= _HAMI_MAX_INT32 or not 0 <= gpu.devcore <= _HAMI_MAX_INT32:
         raise RegisterError(
-            f"invalid GPU {gpu.id[:64]!r}: {gpu.count} slots, {gpu.devmem} MiB and {gpu.devcore}% of compute: each "
-            "must be 0 or greater, and fit in a 32-bit integer"
+            f"invalid GPU {gpu.id[:64]!r}: {counted(gpu.count, 'slot')}, {gpu.devmem} MiB and {gpu.devcore}% of "
+            "compute: each must be 0 or greater, and fit in a 32-bit integer"
         )
     if not 0 <= gpu.numa <= MAX_NUMA_NODE or not 0 <= gpu.index <= _HAMI_MAX_INT32:
-        raise RegisterError(f"GPU {gpu.id[:64]!r} has invalid index {gpu.index} or NUMA node {gpu.numa}")
+        raise RegisterError(f"GPU {gpu.id[:64]!r} has an invalid index ({gpu.index}) or NUMA node ({gpu.numa})")
     healthy = gpu.health and is_listed
     return Device(
         uuid=gpu.id,

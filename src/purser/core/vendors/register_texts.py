@@ -98,7 +98,7 @@ _items: JsonReader[list[Any]] = JsonReader(list[Any], _NAME, max_bytes=MAX_REGIS
 def _parse_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
     """``id,slots,MiB,cores,model,NUMA node,healthy:``, and in newer plugins ``,index,mode`` before the colon."""
     if len(text) > MAX_REGISTER_BYTES:
-        raise RegisterError(f"the registration has {len(text)} bytes, more than {MAX_REGISTER_BYTES}")
+        raise RegisterError(f"the registration has {len(text)} bytes, more than the maximum of {MAX_REGISTER_BYTES}")
     found = []
     for place, part in enumerate(filter(None, text.split(":"))):
         try:

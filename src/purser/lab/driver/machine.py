@@ -14,6 +14,7 @@ from purser.core.kubelet.cpuset import cpus_of, parse_cpuset
 from purser.core.kubelet.machine import Cpu, Machine
 from purser.core.kubelet.machine import NumaNode as MachineNode
 from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
+from purser.core.wording import counted
 
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
@@ -152,7 +153,8 @@ def _bad_nodes(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
             yield from _bad_quantity(f"numa[{index}].hugepages", size)
             yield from _bad_quantity(f"numa[{index}].hugepages.{size}", amount)
         if each.distances and len(each.distances) != len(numa):
-            yield f"numa[{index}].distances: has {len(each.distances)} numbers for {len(numa)} nodes: use one per node"
+            numbers, nodes = counted(len(each.distances), "number"), counted(len(numa), "node")
+            yield f"numa[{index}].distances: has {numbers} for {nodes}: use one per node"
     if numa and not any(each.cpus for each in numa):
         yield "numa: no node has CPUs: set cpus for at least one node"
 

@@ -1,5 +1,6 @@
 """What the numbers say, in sentences."""
 
+from purser.core.wording import counted, portion
 from purser.simulator.report.plots import by_size
 from purser.simulator.results import Run, TimedRun, mean_of
 from purser.simulator.workload import Workload
@@ -15,19 +16,19 @@ def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str
     best, worst = max(allocated, key=lambda name: allocated[name]), min(allocated, key=lambda name: allocated[name])
     found = [
         f"Once pods have asked for {at} % of the GPUs, {best} has allocated {allocated[best]:.2f} % of them: "
-        f"{_gpus(workload, 100 - allocated[best])} of {workload.gpus} GPUs are left."
+        f"{portion(_gpus(workload, 100 - allocated[best]), workload.gpus, 'GPU')} left."
     ]
     if allocated[best] - allocated[worst] >= 0.01:
         found.append(
             f"{worst} has allocated {allocated[worst]:.2f} %: the choice of policy is worth "
-            f"{_gpus(workload, allocated[best] - allocated[worst])} GPUs."
+            f"{counted(_gpus(workload, allocated[best] - allocated[worst]), 'GPU')}."
         )
     limits = [run.bounds for each in runs.values() for run in each if run.bounds is not None]
     if limits and at == FULL:
         limit = sum(each.b_percent for each in limits) / len(limits)
         found.append(
             f"No policy can have allocated more than {limit:.2f} % by then: {best} is "
-            f"{_gpus(workload, limit - allocated[best])} GPUs short of that bound."
+            f"{counted(_gpus(workload, limit - allocated[best]), 'GPU')} short of that bound."
         )
     return [*found, *_failures(runs)]
 
@@ -74,5 +75,5 @@ def _at(run: Run, percent: int) -> float:
     return dict(zip(run.curve["arrived"], run.curve["allocation"], strict=True)).get(float(percent), 0.0)
 
 
-def _gpus(workload: Workload, percent: float) -> str:
-    return f"{percent / 100 * workload.gpus:.0f}"
+def _gpus(workload: Workload, percent: float) -> int:
+    return round(percent / 100 * workload.gpus)

@@ -139,7 +139,7 @@ def test_of_too_much_the_first_is_served():
     found = config(*(entry(f"p{n}") for n in range(MAX_POOLS + 3)))
     assert len(found.pools) == MAX_POOLS
     assert found.problems == (
-        "the SR-IOV configuration: resourceList has 258 entries, and those after the first 256 are ignored: use at "
+        "the SR-IOV configuration: resourceList has 259 entries, and those after the first 256 are ignored: use at "
         "most 256 entries",
     )
     found = config(entry("a"), entry("b", selectors=[{}] * 2000), entry("c"))

@@ -81,7 +81,8 @@ async def _several(subject: Subject) -> str | None:
     except CallRefused as error:
         return f"refused, which is harmless because kubelet asks for one container at a time: {error}"
     if len(answer.container_responses) != 2:
-        raise CheckFailed(f"one call for two containers returned {len(answer.container_responses)} responses")
+        responses = counted(len(answer.container_responses), "response")
+        raise CheckFailed(f"one call for two containers returned {responses}")
     return None
 
 

@@ -21,7 +21,8 @@ async def _size(subject: Subject) -> None:
     available, size, preferred = await _ask(subject)
     if len(preferred) != size:
         raise CheckFailed(
-            f"the plugin returned {len(preferred)} IDs, but {size} of {len(available)} available devices were requested"
+            f"the plugin returned {counted(len(preferred), 'ID')}, but was asked for {size} of "
+            f"{counted(len(available), 'available device')}"
         )
 
 
@@ -80,7 +81,8 @@ async def _several(subject: Subject) -> str | None:
     except CallRefused as error:
         return f"refused, which is harmless because kubelet asks for one container at a time: {error}"
     if len(answer.container_responses) != 2:
-        raise CheckFailed(f"one call for two containers returned {len(answer.container_responses)} responses")
+        responses = counted(len(answer.container_responses), "response")
+        raise CheckFailed(f"one call for two containers returned {responses}")
     return None
 
 
