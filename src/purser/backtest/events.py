@@ -318,7 +318,7 @@ def _correct_clocks(pods: Iterable[_ObservedPod], omissions: Omissions) -> None:
         pod.ended_s += behind[pod.node] if behind[pod.node] > NEAR_S else 0.0
     for node, seconds in behind.items():
         if seconds > NEAR_S:
-            omissions.add("nodes whose clock is slow, with their times corrected", f"{node}: {seconds:.0f} s")
+            omissions.add("nodes whose clock is slow and whose times were corrected", f"{node}: {seconds:.0f} s")
 
 
 def _pod(seen: _ObservedPod, lists_pods: bool, begin_s: float, omissions: Omissions) -> HistoryPod | None:

@@ -165,7 +165,7 @@ def _replayable(
     created_s, bound_s = min(pod.created_s, pod.bound_s), pod.bound_s
     ended_s = pod.ended_s if math.isinf(bound_s) else max(pod.ended_s, bound_s)
     if pod.created_s > pod.bound_s or ended_s > pod.ended_s:
-        omissions.add("pods with contradictory times, with the smallest possible correction", pod.name)
+        omissions.add("pods with contradictory times, which were corrected as little as possible", pod.name)
     if bound_s >= end_s:
         bound_s, ended_s = math.inf, math.inf
     return msgspec.structs.replace(pod, created_s=created_s, bound_s=bound_s, ended_s=ended_s)

@@ -398,13 +398,13 @@ def overcommit(device: Device, usage: Usage) -> str:
     if usage.exclusive and usage.pods > 1:
         return f"{usage.pods} pods would hold it, although one of them has exclusive use"
     if len({word.partition(":")[0] for word in usage.alike}) > 1:
-        return f"it would hold incompatible shares, of {usage.alike[0]} and {usage.alike[-1]}"
+        return f"it would hold incompatible shares: {usage.alike[0]} and {usage.alike[-1]}"
     if 0 < len(usage.alike) < usage.slots:
-        return f"it would hold incompatible shares, of {usage.alike[0]} and others"
+        return f"it would hold incompatible shares: {usage.alike[0]} and others"
     if len(set(usage.core_numbers)) < len(usage.core_numbers) or any(n >= device.cores for n in usage.core_numbers):
         return (
             f"cores {', '.join(map(str, usage.core_numbers))} would be allocated, but it has "
-            f"{counted(device.cores, 'core')}, and each can be allocated only once"
+            f"{counted(device.cores, 'core')}, and each core can be allocated only once"
         )
     return ""
 

@@ -235,14 +235,14 @@ def test_a_node_whose_clock_is_behind_is_set_right():
         [*A[:-1], killed("a", "u-a", BEGIN_S + 250 - 300), started], life("b", "u-b", "n1", whole(1), (9, 9, 10))
     )
     assert {pod.name: times(pod) for pod in behind.pods}["ns/a"] == (10, 50, 250)
-    assert "nodes whose clock is slow, with their times corrected" in left_out(behind)
+    assert "nodes whose clock is slow and whose times were corrected" in left_out(behind)
     assert times(history(A, late).pods[0]) == (10, 50, 200)
 
 
 def test_times_that_contradict_one_another_are_taken_as_the_least_that_makes_sense():
     found = history([*A[:-1], killed("a", "u-a", BEGIN_S + 20)])
     assert times(found.pods[0]) == (10, 50, 50)
-    assert "pods with contradictory times, with the smallest possible correction" in left_out(found)
+    assert "pods with contradictory times, which were corrected as little as possible" in left_out(found)
 
 
 def test_nodes_come_and_go():

@@ -93,7 +93,7 @@ class Auditor:
                 log.warning("The API server does not answer eviction requests", timeout_s=EVICTION_TIMEOUT_S)
 
     def _emit_event(self, finding: AuditFinding, reason: AgentReason, message: str, kind: str) -> None:
-        log.info("A GPU usage audit finding changed", reason=reason.value, message=message, pod=finding.pod)
+        log.info("A finding of the GPU usage audit changed", reason=reason.value, message=message, pod=finding.pod)
         if finding.key.kind is FindingKind.FOREIGN:
             self._recorder.event(node_ref(self._node), reason, message, type=kind)
         elif (pod := self._pod_of(finding)) is not None:

@@ -80,7 +80,7 @@ def _part(
 
 def _share(uuid: str, asked: DeviceRequest, device: Device | None, inventory: NodeInventory) -> DeviceShare:
     if device is None or device.resource != asked.resource or device.mig_kind or device.replicas > 1:
-        raise AdoptionError(f"GPU {uuid[:64]} has no known capacity")
+        raise AdoptionError(f"the capacity of GPU {uuid[:64]} is unknown")
     if not device.healthy or uuid in inventory.cordoned or asked.excludes(uuid):
         raise AdoptionError(f"GPU {uuid} cannot hold this pod")
     return DeviceShare(uuid, _memory_mib(asked, device.memory_mib), asked.cores_percent)

@@ -144,9 +144,10 @@ def _numa_zones(zones: Iterable[Zone]) -> Iterator[tuple[int, Zone]]:
             continue
         number = int(found[1])
         if number > MAX_TOPOLOGY_NUMA_NODE or number in seen:
-            raise TopologyError(
-                f"zone {zone.name}: {'named twice' if number in seen else f'above node-{MAX_TOPOLOGY_NUMA_NODE}'}"
+            problem = (
+                "appears twice" if number in seen else f"is beyond node-{MAX_TOPOLOGY_NUMA_NODE}, the last possible one"
             )
+            raise TopologyError(f"zone {zone.name} {problem}")
         seen.add(number)
         yield number, zone
 

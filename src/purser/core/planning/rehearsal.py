@@ -119,7 +119,7 @@ class Rehearsal:
         for name, uuids in wanted.items():
             if self._cordon_now(name) != uuids:
                 node = self._fleet.node(name)
-                assert node is not None, "rooms must be on the fleet's own nodes"
+                assert node is not None, "GPUs can be freed only on nodes of the fleet"
                 before = self._inventories.setdefault(name, node.inventory)
                 self._fleet.set_inventory(msgspec.structs.replace(before, cordoned=(*before.cordoned, *uuids)))
 

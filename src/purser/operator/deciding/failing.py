@@ -74,7 +74,7 @@ def _blockers(progress: NodeProgress, refused: Mapping[ObjectKey, str]) -> Itera
         )
         yield FailingNode(name=name, reason=OperatorReason.GPUS_MISSING, message=message)
     if removal is not None and removal.stays and removal.users:
-        message = f"driver removal is blocked: {removal_blocker(removal)}; pods are not evicted to remove a driver"
+        message = f"the driver cannot be removed: {removal_blocker(removal)}; pods are not evicted to remove a driver"
         yield FailingNode(name=name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_IN_USE, message=message)
 
 
@@ -85,7 +85,7 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
             name=node.name, operand=Operand.DRIVER, reason=OperatorReason.NO_DRIVER, message=progress.obstacle
         )
     elif progress.obstacle:
-        message = f"driver not upgraded: {progress.obstacle}"
+        message = f"the driver is not upgraded: {progress.obstacle}"
         yield FailingNode(
             name=node.name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_VERSION_BLOCKED, message=message
         )
@@ -98,7 +98,7 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
             message="the kubelet does not report the node as Ready",
         )
     if upgrades_drivers and is_blocked_by_taint(progress):
-        message = f"driver not upgraded: {progress.untolerated}"
+        message = f"the driver is not upgraded: {progress.untolerated}"
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=OperatorReason.UNTOLERATED, message=message)
     for operand, on_node in progress.operands.items():
         if on_node.state == "failing":

@@ -174,7 +174,7 @@ def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
                 yield f"node {progress.node.name}: {operand}: {on_node.message or on_node.reason}"
         if progress.driver_removal is not None:
             message = f": {removal_blocker(progress.driver_removal)}" if progress.driver_removal.stays else ""
-            yield f"node {progress.node.name}: driver is being removed{message}"
+            yield f"node {progress.node.name}: the driver is being removed{message}"
 
 
 def _progressing(

@@ -175,7 +175,7 @@ def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
 
 def _not_ready_reason(progress: NodeProgress, fleet: MigFleet) -> str:
     if not progress.node.ready:
-        return "node is NotReady"
+        return "the node is NotReady"
     if progress.node.name in fleet.busy:
         return "a driver upgrade is in progress on the node"
     if progress.untolerated:

@@ -71,7 +71,7 @@ from purser.operator.upgrade.writes import (
 # --- nodes that are NotReady
 
 
-NOT_READY = "node is NotReady"
+NOT_READY = "the node is NotReady"
 _OLD_DRIVER_RUNS = "the old driver is still running, so the node is uncordoned and requeued for upgrade"
 
 
@@ -139,7 +139,9 @@ def _evict(
     if not is_over(until, fleet.now):
         return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
     if drains:
-        return fail_and_uncordon(progress, fleet, f"drain did not finish within {section.timeout_seconds} s: {waits}")
+        return fail_and_uncordon(
+            progress, fleet, f"the drain did not finish within {section.timeout_seconds} s: {waits}"
+        )
     why = f"GPU pods did not terminate within {section.timeout_seconds} s: {waits}"
     if policy.drain.enable:
         return to(enter(progress, State.DRAIN, fleet.now, why), node_event(progress.node, why, warning=True))

@@ -162,7 +162,7 @@ def skip_reason(progress: NodeProgress) -> str:
     """Why an upgrade does not begin on a node whose turn it is; empty: it may."""
     if progress.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
         return f"label {UPGRADE_SKIP_LABEL} is set"
-    return progress.untolerated if progress.node.ready else "node is NotReady"
+    return progress.untolerated if progress.node.ready else "the node is NotReady"
 
 
 def is_blocked_by_taint(progress: NodeProgress) -> bool:

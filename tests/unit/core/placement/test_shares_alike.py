@@ -187,9 +187,9 @@ def test_the_ledger_refuses_by_itself_what_is_not_alike():
     empty = World(xpus(1)).evaluator.place("n", other)
     plain = msgspec.structs.replace(empty.containers[0].shares[0], alike="")
     part = msgspec.structs.replace(empty.containers[0], shares=(plain,))
-    with pytest.raises(OvercommitError, match="it would hold incompatible shares, of 49152 MiB and others"):
+    with pytest.raises(OvercommitError, match="it would hold incompatible shares: 49152 MiB and others"):
         world.fleet.ledger.reserve(Grant("b", "team", "b", "n", (part,)))
-    with pytest.raises(OvercommitError, match="it would hold incompatible shares, of 24576 MiB and 49152 MiB"):
+    with pytest.raises(OvercommitError, match="it would hold incompatible shares: 24576 MiB and 49152 MiB"):
         world.fleet.ledger.reserve(to_grant(empty, other, world.inventory))
 
 

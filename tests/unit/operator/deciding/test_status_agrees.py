@@ -69,7 +69,7 @@ def test_of_a_driver_that_is_ruled_out_and_runs_on_nobody_says_that_there_is_non
     world.settle()
     (failing,) = world.status()["failingNodes"]
     assert failing["reason"] == "DriverVersionBlocked"
-    assert failing["message"].startswith("driver not upgraded: driver 580.1 matches 580.1, which is excluded")
+    assert failing["message"].startswith("the driver is not upgraded: driver 580.1 matches 580.1, which is excluded")
     assert set(world.pods) == pods
     for pod in world.on("a"):
         if pod.operand == Operand.DRIVER:

@@ -46,7 +46,7 @@ def test_an_upgrade_passes_over_a_node_whose_taint_keeps_the_new_driver_away(wor
     assert not world.nodes["a"].unschedulable
     (failing,) = world.status()["failingNodes"]
     assert (failing["name"], failing["operand"], failing["reason"]) == ("a", "driver", "Untolerated")
-    assert failing["message"].startswith("driver not upgraded")
+    assert failing["message"].startswith("the driver is not upgraded")
     assert failing["message"].endswith(REMEDY)
     assert (world.status()["upgrade"]["done"], world.status()["upgrade"]["skipped"]) == (1, 1)
     assert f"node a: skipped: new operand pods would not tolerate {REMEDY}" in (world.status()["upgrade"]["message"])

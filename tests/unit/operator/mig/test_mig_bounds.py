@@ -125,7 +125,7 @@ def test_a_change_that_waits_for_its_turn_is_reported() -> None:
 def test_a_change_that_cannot_begin_is_reported() -> None:
     node = Node("all-1g.10gb")
     node.change(ready=False)
-    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: node is NotReady"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: the node is NotReady"}
     node.change(ready=True)
     node.busy = True
     assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is in progress on the node"}

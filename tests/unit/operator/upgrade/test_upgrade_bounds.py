@@ -51,7 +51,7 @@ def test_a_not_ready_node_is_skipped_and_reported_and_blocks_nobody() -> None:
     assert all_done(cluster, ["n01", "n02", "n03"])
     status = cluster.status()
     assert (status.done, status.skipped, status.pending) == (3, 1, 0)
-    assert "node n00: skipped: node is NotReady" in status.message
+    assert "node n00: skipped: the node is NotReady" in status.message
     cluster.change("n00", ready=True)
     cluster.run(until=lambda: all_done(cluster))
 
@@ -64,7 +64,7 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
     assert set(cluster.states().values()) == {State.REQUIRED}
     assert cluster.status().message == (
         "no upgrade can start: no more than 1 GPU node may be unavailable (maxUnavailable); "
-        "node n00: skipped: node is NotReady"
+        "node n00: skipped: the node is NotReady"
     )
     cluster.change("n00", ready=True)
     cluster.run(until=lambda: all_done(cluster))
@@ -126,7 +126,7 @@ def test_a_node_that_stays_away_holds_nobody_up(timeout_s: int) -> None:
     cluster = away_without_a_driver(timeout_s)
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
     assert cluster.state("n00") is State.RESTART
-    assert "node n00: node is NotReady" in cluster.status().message
+    assert "node n00: the node is NotReady" in cluster.status().message
     cluster.run()
     assert cluster.decide().requeue_after_s is None
     cluster.broken.clear()

@@ -175,7 +175,7 @@ def _preferred(
         return state, f"device plugin GetPreferredAllocation rpc failed with err: {answer.message}"
     if isinstance(answer, bytes):
         raise TypeError(
-            f"GetPreferredAllocation of {want.resource} was answered with bytes: send a tuple of device ids"
+            f"the response to GetPreferredAllocation for {want.resource} is bytes: send a tuple of device IDs"
         )
     return state, frozenset(answer)
 
@@ -192,7 +192,7 @@ def _call_allocate(
         return state if answer.is_empty_response else _recounted(state), answer.message
     if isinstance(answer, tuple):
         raise TypeError(
-            f"Allocate of {want.resource} was answered with ids: send a serialized ContainerAllocateResponse"
+            f"the response to Allocate for {want.resource} is IDs: send a serialized ContainerAllocateResponse"
         )
     return replace(state, devices=hold(rules, state.devices, want.container, want.resource, ids, answer)), None
 
