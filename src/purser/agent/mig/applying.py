@@ -29,7 +29,7 @@ def apply_layouts(
     try:
         for index, layout in changes.items():
             if not is_wanted():
-                raise WithdrawnError(f"the request was withdrawn; GPUs that had been changed: {_listed(touched)}")
+                raise WithdrawnError(f"the request was withdrawn; GPUs changed before that: {_listed(touched)}")
             touched.append(index)
             _apply_to_gpu(hardware, before[index], layout)
         _verify(hardware, changes)

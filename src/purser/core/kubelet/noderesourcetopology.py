@@ -144,10 +144,8 @@ def _numa_zones(zones: Iterable[Zone]) -> Iterator[tuple[int, Zone]]:
             continue
         number = int(found[1])
         if number > MAX_TOPOLOGY_NUMA_NODE or number in seen:
-            problem = (
-                "appears twice" if number in seen else f"is beyond node-{MAX_TOPOLOGY_NUMA_NODE}, the last possible one"
-            )
-            raise TopologyError(f"zone {zone.name} {problem}")
+            beyond = f"is beyond node-{MAX_TOPOLOGY_NUMA_NODE}, the last possible zone"
+            raise TopologyError(f"zone {zone.name} {'appears twice' if number in seen else beyond}")
         seen.add(number)
         yield number, zone
 

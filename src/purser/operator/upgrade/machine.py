@@ -139,9 +139,8 @@ def _evict(
     if not is_over(until, fleet.now):
         return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
     if drains:
-        return fail_and_uncordon(
-            progress, fleet, f"the drain did not finish within {section.timeout_seconds} s: {waits}"
-        )
+        why = f"the drain did not finish within {section.timeout_seconds} s: {waits}"
+        return fail_and_uncordon(progress, fleet, why)
     why = f"GPU pods did not terminate within {section.timeout_seconds} s: {waits}"
     if policy.drain.enable:
         return to(enter(progress, State.DRAIN, fleet.now, why), node_event(progress.node, why, warning=True))

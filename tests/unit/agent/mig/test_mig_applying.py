@@ -46,7 +46,7 @@ def test_what_fails_half_way_is_undone(before: Layout) -> None:
 @pytest.mark.parametrize(("done", "said"), [(0, "none"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
 def test_what_is_wanted_no_more_stops_between_two_gpus(done: int, said: str) -> None:
     gpus = Gpus(OFF, OFF, OFF)
-    with pytest.raises(WithdrawnError, match=f"changed by then: {said}$"):
+    with pytest.raises(WithdrawnError, match=f"changed before that: {said}$"):
         apply_layouts(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(gpu.layout == LARGE for gpu in gpus.now) < done)
     assert gpus.layouts() == [LARGE] * done + [OFF] * (3 - done)
 

@@ -146,7 +146,7 @@ async def test_a_request_that_is_withdrawn_stops_between_two_gpus(
             if instead is None:
                 assert (
                     await answered(cluster.client, "1")
-                ).error == "the request was withdrawn; GPUs that had been changed: GPU 0"
+                ).error == "the request was withdrawn; GPUs changed before that: GPU 0"
                 assert gpus.layouts() == [SMALL, OFF]
             else:
                 assert (await answered(cluster.client, "2")).error == ""
