@@ -126,8 +126,8 @@ async def test_cookies_are_for_this_server_alone():
     ("token", "namespace", "status", "message"),
     [
         ("nobody", "", 401, "is not known, has expired"),
-        ("viewer", "", 403, "enter the namespace"),
-        ("viewer", "team-b", 403, "enter the namespace"),
+        ("viewer", "", 403, "enter that namespace"),
+        ("viewer", "team-b", 403, "enter that namespace"),
         ("", "", 400, "Enter a token."),
         ("two words", "", 400, "Enter a token."),
         ("new\nline", "", 400, "Enter a token."),
@@ -157,7 +157,7 @@ async def test_a_proxy_in_front_sends_the_token():
         status, location, _ = await get(client, "/waiting")
         assert (status, location) == (303, "/login?next=%2Fwaiting&refused=403")
         _, _, form = await get(client, location)
-        assert "enter the namespace" in form and 'name="token"' not in form
+        assert "enter that namespace" in form and 'name="token"' not in form
         assert (await log_in(client, namespace="team-a", then="/waiting"))[:2] == (303, "/waiting")
         assert [cookie.key for cookie in client.cookie_jar] == ["purser-namespace"]
         _, _, text = await get(client, "/waiting")

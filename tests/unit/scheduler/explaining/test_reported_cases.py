@@ -78,7 +78,7 @@ CASES = {
             (FilterReason.RESOURCES, "1 node has no nvidia.com/gpu at all", ("cpu",)),
             (
                 FilterReason.RESOURCES,
-                "1 node has no nvidia.com/gpu at all, but nvidia.com/gpu.shared",
+                "1 node has no nvidia.com/gpu at all, but has nvidia.com/gpu.shared",
                 ("sliced",),
             ),
         ),
@@ -111,7 +111,7 @@ CASES = {
         (
             (
                 FilterReason.RESOURCES,
-                "6 nodes have no nvidia.com/mig-1g.5gb at all, but nvidia.com/gpu",
+                "6 nodes have no nvidia.com/mig-1g.5gb at all, but have nvidia.com/gpu",
                 ("whole-0", "whole-1", "whole-2"),
             ),
             (FilterReason.RESOURCES, "1 node has no rdma/shared_mlx5 at all", ("mig",)),
