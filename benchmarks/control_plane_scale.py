@@ -52,7 +52,7 @@ from purser.kube.transport import Call, Transport
 from purser.lab.controlplane import commands
 from purser.lab.controlplane.commands import Ports
 from purser.lab.controlplane.plane import ADMIN
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.controlplane.programs import API_SERVER, ASSETS_VARIABLE, ETCD, SCHEDULER, Programs
 from purser.lab.controlplane.real import RealControlPlane
 from purser.lab.hollow import HollowNodes, manifests
@@ -281,7 +281,7 @@ class Purser:
             return body
 
     def is_ready(self) -> bool:
-        return answers_ok(f"http://127.0.0.1:{self._metrics}/readyz")
+        return is_answering(f"http://127.0.0.1:{self._metrics}/readyz")
 
 
 # --- what is measured

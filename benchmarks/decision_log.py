@@ -26,7 +26,7 @@ from purser.core.grant.quota import UNLIMITED
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, NodeInventory, PodRequest
 from purser.core.placement import Evaluator, Placement, best, kernels, to_grant
 from purser.core.placement.mix import LearnedMix
-from purser.core.placement.shape import lead_shape
+from purser.core.placement.shape import largest_shape
 from purser.scheduler.decision_log import LogFiles
 from purser.scheduler.metrics import SchedulerMetrics
 
@@ -108,7 +108,7 @@ def measure(nodes: int, pods: int, folder: Path, *, is_shuffled: bool) -> None:
 
     running: list[str] = []
     for number, request in enumerate(requests(pods, chance)):
-        mix.arrived(lead_shape(request))
+        mix.arrived(largest_shape(request))
         if is_shuffled:
             chance.shuffle(names)
         asked = DecisionInputs(request, UNLIMITED, {}, CREATED)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from purser.core.device.resources import mig_resource
 from purser.core.fleet import Fleet
-from purser.core.mig import MIG_KINDS, MigKind, MigProfile, free_starts, packed
+from purser.core.mig import MIG_KINDS, MigKind, MigProfile, free_starts, pack_instances
 from purser.core.mig.choice import chooser
 from purser.core.model import (
     ContainerKind,
@@ -275,7 +275,7 @@ def batches(kind: MigKind, mix: Mix, count: int) -> list[list[MigProfile]]:
     profiles = profiles_of(kind, mix)
     while len(found) < count:
         batch = chance.choices(profiles, [mix[profile.name] for profile in profiles], k=chance.randint(2, 7))
-        if packed(kind, [profile.name for profile in batch]) is not None:
+        if pack_instances(kind, [profile.name for profile in batch]) is not None:
             found.append(batch)
     return found
 

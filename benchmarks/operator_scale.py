@@ -30,7 +30,7 @@ from purser.kube.resources import NAMESPACES, NODES
 from purser.lab.apiserver import ApiServer
 from purser.lab.controllers.manager import run_controllers
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
-from purser.operator.chart_hooks import define
+from purser.operator.chart_hooks import apply_definition
 from purser.operator.policy import CLUSTER_POLICIES
 
 POLICIES = CLUSTER_POLICIES.raw()
@@ -66,7 +66,7 @@ async def measure(folder: Path, count: int, within_s: float) -> None:
         server.intercept(note)
         async with Client(ClusterConfig.load(kubeconfig)) as client, asyncio.TaskGroup() as group:
             await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
-            await define(client)
+            await apply_definition(client)
             await client.create(POLICIES, POLICY)
             fleet = HollowFleet(client, binds_daemon_pods=True)
             tasks = [group.create_task(run_controllers(client)), group.create_task(fleet.run())]

@@ -58,7 +58,7 @@ from purser.core.placement.granted import DeviceAssignment
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.place import decide
 from purser.core.placement.policies import Setting, policy
-from purser.core.placement.shape import PodShape, shape_of, taken_by, view
+from purser.core.placement.shape import PodShape, resources_taken, shape_of, view
 from purser.core.placement.table import ShapeTable, place
 from purser.core.policy.settings import PolicySettings
 from purser.simulator import demo
@@ -250,7 +250,7 @@ def _decide(table: ShapeTable, shape: PodShape, learnt: LearnedMix, running: lis
     found = place(table, shape)
     if found is not None:
         row, gpus = found
-        taken = taken_by(table.fleet, shape, row, gpus)
+        taken = resources_taken(table.fleet, shape, row, gpus)
         table.fleet.take(row, gpus, taken)
         running.append(Running(row, gpus, taken))
 
@@ -286,7 +286,7 @@ def fill(fleet: FleetArrays, shapes: Sequence[PodShape], drawn: random.Random) -
             found = view(fleet, shape, np.array(rows, np.intp))
             for column in found.fits.nonzero()[0].tolist():
                 gpus = tuple(found.takes[:, column].nonzero()[0][: shape.gpu_count].tolist())
-                running.append(Running(rows[column], gpus, taken_by(fleet, shape, rows[column], gpus)))
+                running.append(Running(rows[column], gpus, resources_taken(fleet, shape, rows[column], gpus)))
                 fleet.take(*running[-1])
     return running
 
@@ -366,7 +366,7 @@ def changes_of_arrays(nodes: int) -> dict[str, str]:
     joining = [node(number) for number in range(nodes, nodes + 50)]
     shape = PodShape(4000, 16_384, 1, 470)
     fleet = empty(nodes)
-    taken = taken_by(fleet, shape, 0, (0,))
+    taken = resources_taken(fleet, shape, 0, (0,))
     rows = random.Random(7).choices(range(nodes), k=2_000)
     _settle()
     return {

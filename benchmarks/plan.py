@@ -30,7 +30,17 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Evaluator, Refusal, to_grant
-from purser.core.planning import WAITS, GpuPod, Occupancy, PlanStep, Room, RoomRequest, least_cost, plan, rehearse
+from purser.core.planning import (
+    WAITING_POD_PRICE,
+    GpuPod,
+    Occupancy,
+    PlanStep,
+    Room,
+    RoomRequest,
+    least_cost,
+    plan,
+    rehearse,
+)
 from purser.core.pod.requests import EffectiveRequests
 from purser.core.policy.settings import PolicySettings
 from purser.simulator.deciding import known_mix
@@ -142,7 +152,7 @@ def drained(occupancy: Occupancy, wish: RoomRequest, by_pods: bool) -> list[str]
 
 def row(what: str, steps: Sequence[PlanStep], freed: int, seconds: float, least: int | None = None) -> str:
     """Evictions and cost, for each GPU that was held before as well."""
-    waits = sum(step.price == WAITS for step in steps)
+    waits = sum(step.price == WAITING_POD_PRICE for step in steps)
     cost = sum(step.price for step in steps)
     bound = "" if least is None else f"   at least {least}"
     each = f"{len(steps) / freed:6.2f} {cost / freed:6.2f}"

@@ -224,7 +224,7 @@ async def serve(nodes: int) -> None:
     feed = Feed(source, clock)
     async with serving_pages(feed, clock, 0) as url, asyncio.TaskGroup() as group:
         following = group.create_task(feed.run())
-        await feed.newer_than(0)
+        await feed.wait_for_newer(0)
         print(url, flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             source.changes_per_second = float(line)
@@ -257,8 +257,8 @@ class Server:
         """How much of a core it takes at a rate of changes, and how much more making them up takes."""
         made, used = self.change(per_second), self.cpu_s()
         await asyncio.sleep(seconds)
-        own_s, made_s = self.cpu_s() - used, self.change(per_second) - made
-        return (own_s - made_s) / seconds, made_s / seconds
+        own_s, compute_s = self.cpu_s() - used, self.change(per_second) - made
+        return (own_s - compute_s) / seconds, compute_s / seconds
 
     def _line(self) -> str:
         assert self._process.stdout is not None

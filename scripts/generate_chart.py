@@ -22,7 +22,7 @@ from purser.scheduler.webhook.configurations import (
     required_webhook,
     validating_configuration,
 )
-from purser.scheduler.webhook.node_policies import match_conditions, node_policies, writers_conditions
+from purser.scheduler.webhook.node_policies import match_conditions, node_policies, writer_conditions
 from purser.yaml_text import yaml_text
 
 CHART = Path(__file__).parents[1] / "deploy" / "helm" / "purser"
@@ -51,7 +51,7 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhooks-mutating.yaml": mutating_configuration(SETTINGS, TARGET)["webhooks"],
             "files/webhooks-validating.yaml": validating_configuration(SETTINGS, TARGET)["webhooks"],
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
-            "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, writers_conditions(NAMESPACE))],
+            "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, writer_conditions(NAMESPACE))],
             "files/webhook-evictions.yaml": [evictions_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
             "files/webhook-required.yaml": [required_webhook(SETTINGS, TARGET)],
             "files/node-policies.yaml": node_policies(

@@ -25,12 +25,12 @@ from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core import dialects, names
 from purser.core.dialects import kai, policies, selectors
-from purser.core.dialects.policies import WEIGHED
-from purser.core.explaining.grouping import filter_wording
+from purser.core.dialects.policies import WEIGHTED
+from purser.core.explaining.grouping import describe_filter
 from purser.core.explaining.reasons import FilterReason
 from purser.core.explaining.start_reasons import StartReason
 from purser.core.features.words import LABELS
-from purser.core.fleet.totals import OTHERS
+from purser.core.fleet.totals import OTHER_NAMESPACES
 from purser.core.grant.disputes import DisputeReason, HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.monitoring import dcgm as dcgm_metrics
@@ -136,7 +136,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
 
 DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
     Reason: ("in `FailedScheduling`", lambda reason: ", ".join(map(_as_code, wordings(reason)))),
-    FilterReason: ("in `purser why`", lambda reason: _as_code(filter_wording(reason))),
+    FilterReason: ("in `purser why`", lambda reason: _as_code(describe_filter(reason))),
     DecisionReason: ("decision", lambda why: "denied" if why.denies else "allowed"),
 }
 """A further column of a table."""
@@ -820,8 +820,8 @@ def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
     yield (
         "The scheduler",
         "Port 9401 of `purser-scheduler`. `purser_cluster_...` is exported only by the active replica. Of"
-        f" namespaces, {MAX_NAMESPACES} have series of their own; the rest are `{OTHERS}`."
-        f" `policy` is the node policy of the pods, the scheduler's if they name none, or `{WEIGHED}`.",
+        f" namespaces, {MAX_NAMESPACES} have series of their own; the rest are `{OTHER_NAMESPACES}`."
+        f" `policy` is the node policy of the pods, the scheduler's if they name none, or `{WEIGHTED}`.",
         _families(scheduler.registry),
     )
     yield (

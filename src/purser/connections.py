@@ -53,8 +53,8 @@ class Connections:
             connection = self._open.get(request.protocol)
             if connection is None:
                 return await handler(request)
-            connection.is_asked()
-            request.content.on_eof(connection.has_heard)
+            connection.note_request_head()
+            request.content.on_eof(connection.note_request_body)
             try:
                 return await handler(request)
             finally:
@@ -86,7 +86,7 @@ class Connections:
         self._waited_for.pop(connection, None)
         self._waited_for[connection] = None
 
-    def waits_no_more(self, connection: "_Connection") -> None:
+    def stop_waiting_for(self, connection: "_Connection") -> None:
         """Its client has said all."""
         self._waited_for.pop(connection, None)
 
@@ -97,7 +97,7 @@ class Connections:
 
 
 @asynccontextmanager
-async def accepting(
+async def accept_connections(
     make: Callable[[], asyncio.Protocol],
     address: str,
     port: int,
@@ -166,7 +166,7 @@ class _Connection(asyncio.Protocol):
             self._make(made)
         else:
             made.pause_reading()
-            self._handshake = self._loop.create_task(self._secure(made, self._context))
+            self._handshake = self._loop.create_task(self._start_tls(made, self._context))
 
     def data_received(self, data: bytes) -> None:
         """The client said something."""
@@ -199,15 +199,15 @@ class _Connection(asyncio.Protocol):
         if self._is_made:
             self.inner.resume_writing()
 
-    def is_asked(self) -> None:
+    def note_request_head(self) -> None:
         """The head of a request is there."""
         self._is_asked = True
 
-    def has_heard(self) -> None:
+    def note_request_body(self) -> None:
         """The body of a request is there: now its client waits."""
         if self._is_asked:
             self._stop_timer()
-            self._owner.waits_no_more(self)
+            self._owner.stop_waiting_for(self)
 
     def has_answered(self) -> None:
         """The next request is the client's turn, and so is reading the answer."""
@@ -222,7 +222,7 @@ class _Connection(asyncio.Protocol):
         if transport is not None:
             transport.abort()
 
-    async def _secure(self, plain: asyncio.Transport, context: ssl.SSLContext) -> None:
+    async def _start_tls(self, plain: asyncio.Transport, context: ssl.SSLContext) -> None:
         limit_s = self._limits.request_s
         try:
             secured = await self._loop.start_tls(

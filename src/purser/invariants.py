@@ -34,7 +34,7 @@ class InvariantReports:
                 self._dump(each)
             self._now.add(key)
 
-    def swept(self) -> None:
+    def end_sweep(self) -> None:
         """The sweep is over: what it did not find has ended."""
         self._before, self._now = self._now, set()
 

@@ -13,19 +13,19 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from purser.connections import Connections, Limits, accepting
+from purser.connections import Connections, Limits, accept_connections
 from purser.core.decoding import brief
 
 log = structlog.get_logger("purser.http")
 
-_FEW = Limits(connections=64)
+_DEFAULT_LIMITS = Limits(connections=64)
 """Prometheus and kubelet have one each; the memory of an agent is small."""
 _SHUTDOWN_S = 5.0
 _LINGER_TIMEOUT_S = 1.0
 """For how long an unread rest of a request is received, so that its client sees the answer."""
 
 
-class _Complaints(logging.Handler):
+class _AiohttpLogHandler(logging.Handler):
     """Takes what aiohttp logs to where everything is logged, but the tracebacks of requests that make no sense: any
     client can send a thousand of them a second."""
 
@@ -39,7 +39,7 @@ class _Complaints(logging.Handler):
 
 
 _aiohttp = logging.Logger("aiohttp", logging.WARNING)
-_aiohttp.addHandler(_Complaints())
+_aiohttp.addHandler(_AiohttpLogHandler())
 
 
 class MetricsPage:
@@ -107,7 +107,7 @@ async def listening(
     address: str,
     port: int,
     context: ssl.SSLContext | None = None,
-    limits: Limits = _FEW,
+    limits: Limits = _DEFAULT_LIMITS,
 ) -> AsyncIterator[int]:
     """Serve an app until left, and give the port; requests under way are finished. Raises OSError when it is taken."""
     # Bodies are taken as they come: one that has to be unpacked first would have any size.
@@ -129,7 +129,7 @@ async def listening(
     app.middlewares.insert(0, connections.middleware())
     await runner.setup()
     try:
-        async with accepting(connections, address, port, backlog=limits.connections) as chosen:
+        async with accept_connections(connections, address, port, backlog=limits.connections) as chosen:
             yield chosen
     finally:
         try:

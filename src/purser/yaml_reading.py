@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from purser.core.decoding import MAX_DEPTH, as_bytes, too_long, unreadable
+from purser.core.decoding import MAX_DEPTH, as_bytes, size_error, unreadable
 
 MAX_YAML_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 500_000
@@ -22,7 +22,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Safe types alone, and no endless numbers."""
 
 
-def _whole_number(loader: Any, node: Any) -> int:
+def _construct_integer(loader: Any, node: Any) -> int:
     """Raises ValueError."""
     number: int = loader.construct_yaml_int(node)
     if not -_INTEGER_LIMIT < number < _INTEGER_LIMIT:
@@ -30,7 +30,7 @@ def _whole_number(loader: Any, node: Any) -> int:
     return number
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
 class _EntryLoader(_Loader):
@@ -39,7 +39,7 @@ class _EntryLoader(_Loader):
 
 def _number_or_text(loader: Any, node: Any) -> int | str:
     try:
-        return _whole_number(loader, node)
+        return _construct_integer(loader, node)
     except ValueError:
         return str(node.value)
 
@@ -70,7 +70,7 @@ def read_all_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYT
 def _checked(text: str | bytes, name: str, max_bytes: int) -> bytes:
     data = as_bytes(text, name)
     if len(data) > max_bytes:
-        raise too_long(name, len(data), max_bytes)
+        raise size_error(name, len(data), max_bytes)
     try:
         _count(data)
     except Exception as error:  # as above

@@ -13,7 +13,7 @@ _WORDS = r"y|n|yes|no|on|off|true|false|null|~|=|<<|[-+]?\.(inf|nan)"
 _NUMBERS = r"[-+]?[._]*[0-9].*"
 """Whatever begins like one: versions, dates and addresses, too."""
 
-_ANOTHER_TYPE = re.compile(f"({_WORDS}|{_NUMBERS})", re.IGNORECASE | re.DOTALL)
+_OTHER_TYPE_PATTERN = re.compile(f"({_WORDS}|{_NUMBERS})", re.IGNORECASE | re.DOTALL)
 _RARE_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 """Parsers of YAML 1.1 take these for line breaks, others do not: between double quotes they are escaped."""
 
@@ -27,7 +27,7 @@ class _Dumper(_DUMPER):  # type: ignore[misc]
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    style = '"' if _RARE_LINE_BREAKS.search(text) else "'" if _ANOTHER_TYPE.fullmatch(text) else None
+    style = '"' if _RARE_LINE_BREAKS.search(text) else "'" if _OTHER_TYPE_PATTERN.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

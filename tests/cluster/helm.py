@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.ports import free_ports
 
 from .kubernetes import Binaries
@@ -44,7 +44,7 @@ def registry(binaries: Binaries, folder: Path) -> Iterator[str]:
     process = Process("registry", [binaries.path("registry"), f"--port={port}"], folder)
     process.start()
     try:
-        process.wait_ready(lambda: answers_ok(f"http://{address}/v2/"))
+        process.wait_ready(lambda: is_answering(f"http://{address}/v2/"))
         yield address
     finally:
         process.stop()

@@ -22,7 +22,7 @@ from purser.core.names import DEPLOY_PREFIX
 from purser.kube import Client, ClusterConfig, Informer
 from purser.kube.racing import until
 from purser.kube.resources import NODES, PODS, Raw
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.ports import free_ports
 from purser.operator.names import OPERAND_LABEL
@@ -72,7 +72,7 @@ class Stack:
             yield self
 
     def wait_operator(self) -> None:
-        self.operator.wait_ready(lambda: answers_ok(f"http://{NODE_ADDRESS}:{self.metrics_port}/readyz"))
+        self.operator.wait_ready(lambda: is_answering(f"http://{NODE_ADDRESS}:{self.metrics_port}/readyz"))
 
     def _install(self) -> None:
         self.cluster.create_namespace(NAMESPACE)

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.ports import free_ports
 
 from .kubernetes import RealCluster
@@ -68,7 +68,7 @@ class Prometheus:
         self.process = Process("prometheus", argv, cluster.logs)
 
     def is_ready(self) -> bool:
-        return answers_ok(f"{self._url}/-/ready")
+        return is_answering(f"{self._url}/-/ready")
 
     def components(self, job: str) -> set[str]:
         """Parts of Purser that are scraped; of each, the pods' label says which part it is."""
@@ -150,6 +150,6 @@ def serving_history(cluster: RealCluster, folder: Path, lines: Iterable[str]) ->
     ]
     process = Process("prometheus-history", argv, cluster.logs)
     process.start()
-    process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/-/ready"))
+    process.wait_ready(lambda: is_answering(f"http://{LOOPBACK}:{port}/-/ready"))
     yield f"http://{LOOPBACK}:{port}"
     process.stop()

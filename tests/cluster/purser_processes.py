@@ -16,7 +16,7 @@ import helm_python
 import yaml
 
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.driver.node import SimulatedDriver
 from purser.lab.ports import free_ports
 
@@ -58,7 +58,7 @@ class Agent:
 
     def wait(self) -> None:
         """Until it is ready: kubelet knows its devices."""
-        self.process.wait_ready(lambda: answers_ok(self._ready))
+        self.process.wait_ready(lambda: is_answering(self._ready))
 
 
 class Purser:
@@ -115,13 +115,13 @@ class Purser:
 
     def wait_kube_scheduler(self) -> None:
         """Until the kube-scheduler beside it answers."""
-        self.kube_scheduler.wait_ready(lambda: answers_ok(self._kube_scheduler_health, self.cluster.ca_file))
+        self.kube_scheduler.wait_ready(lambda: is_answering(self._kube_scheduler_health, self.cluster.ca_file))
 
     def wait_scheduler(self) -> None:
         """Until the scheduler is ready: it knows the cluster, and its webhook is registered."""
         ready = f"http://{self.cluster.node.address}:{self.scheduler_metrics}/readyz"
         # Where it never ran before it compiles its kernels first.
-        self.scheduler.wait_ready(lambda: answers_ok(ready), 180)
+        self.scheduler.wait_ready(lambda: is_answering(ready), 180)
 
     def wait_agent(self) -> None:
         """Until the first agent is ready."""

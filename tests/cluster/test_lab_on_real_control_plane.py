@@ -16,7 +16,7 @@ import structlog
 
 from purser.lab.cluster import PARTS, Lab
 from purser.lab.controlplane.programs import Programs
-from purser.lab.controlplane.real import pods_allowed
+from purser.lab.controlplane.real import wait_until_pods_allowed
 from purser.lab.settings import LabSettings, node_choices
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import check_environment, create, running
@@ -74,7 +74,7 @@ async def lab(assets: Path, quiet_logs: None) -> AsyncIterator[Lab]:
 class RealLabCluster(LabCluster):
     async def set_up(self) -> None:
         await super().set_up()
-        await pods_allowed(self.client, self.namespace)
+        await wait_until_pods_allowed(self.client, self.namespace)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from purser.scheduler.read_api.access import KNOWN_FOR_S, READ_AUDIENCE, STATE_PATH
+from purser.scheduler.read_api.access import READ_AUDIENCE, STATE_PATH, VERDICT_TTL_S
 from tests.scenarios.pods import share, whole
 
 from .kubernetes import RealCluster, busybox_pod
@@ -65,7 +65,7 @@ class Readers:
     def until(self, status: int, token: str) -> None:
         """Until that is the answer: verdicts are remembered for some seconds, no longer."""
         what = f"the answer is {status}"
-        self.cluster.wait_until(what, lambda: self.get(token)[0] == status, KNOWN_FOR_S + 10)
+        self.cluster.wait_until(what, lambda: self.get(token)[0] == status, VERDICT_TTL_S + 10)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_who_may_list_the_pods_of_a_namespace_reads_its_part_and_nothing_of_anot
     assert [readers.get(tenant, path)[0] for path in (PART, STATE_PATH)] == [403, 403]
     whose = ("--clusterrole=view", f"--serviceaccount={NAMESPACE}:tenant")
     cluster.kubectl("create", "rolebinding", "tenant", f"-n{NAMESPACE}", *whose)
-    cluster.wait_until("the tenant may read", lambda: readers.get(tenant, PART)[0] == 200, KNOWN_FOR_S + 10)
+    cluster.wait_until("the tenant may read", lambda: readers.get(tenant, PART)[0] == 200, VERDICT_TTL_S + 10)
     assert [readers.get(tenant, path)[0] for path in (f"/v1/namespaces/{OTHER}/state", STATE_PATH)] == [403, 403]
 
     for namespace in (NAMESPACE, OTHER):
@@ -230,7 +230,7 @@ def test_who_may_list_the_pods_of_a_namespace_reads_its_part_and_nothing_of_anot
     def has_all_gpus() -> bool:
         return [len(each["gpus"]) for each in part(tenant)["nodes"]] == [8]
 
-    cluster.wait_until("who may list nodes sees all GPUs", has_all_gpus, KNOWN_FOR_S + 10)
+    cluster.wait_until("who may list nodes sees all GPUs", has_all_gpus, VERDICT_TTL_S + 10)
     cluster.delete("clusterrole", "sees-nodes")
     cluster.delete("clusterrolebinding", "sees-nodes")
 

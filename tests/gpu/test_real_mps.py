@@ -13,7 +13,7 @@ from purser.agent.mps.capability import mps_obstacle
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsDaemon, MpsHooks, MpsTiming
 from purser.agent.mps.folders import folders_of
-from purser.agent.mps.processes import marked
+from purser.agent.mps.processes import find_marked
 from purser.agent.mps.programs import MARK, MpsError, find_programs
 from purser.agent.nvml import open_driver
 from purser.agent.settings import AgentSettings
@@ -90,4 +90,4 @@ async def test_a_client_is_held_to_its_share_and_nothing_is_left() -> None:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await daemon.quit()
-    assert marked(f"{MARK}={folders_of(gpu.uuid).pipe}") == ()
+    assert find_marked(f"{MARK}={folders_of(gpu.uuid).pipe}") == ()

@@ -22,19 +22,19 @@ import yaml
 from purser.adapters.nodes import hami_inventory, inventory_of
 from purser.agent.settings import SriovSettings
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.kube import untyped
+from purser.kube import untyped_resource
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
-from purser.operator.chart_hooks import clean_up, nodes_to_strip, strip
+from purser.operator.chart_hooks import clean_up, nodes_to_strip, strip_node
 from tests import waiting
 from tests.contract.client import until
 from tests.lab.hami import REGISTER, HamiPlugin
 from tests.lab.nvidia import NvidiaPlugin
 
 ROOT = Path(__file__).parents[2]
-JOBS = untyped("batch", "v1", "jobs", "Job")
-DEFINITIONS = untyped(
+JOBS = untyped_resource("batch", "v1", "jobs", "Job")
+DEFINITIONS = untyped_resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 UNSERVED = {
@@ -112,7 +112,7 @@ class Shell:
         if not self.lab.settings.operator:
             await asyncio.gather(*(node.agent.stop() for node in self.lab.nodes.values()))
         for node in await nodes_to_strip(self.client, DEFAULT_NAMESPACE):
-            await strip(self.client, node)
+            await strip_node(self.client, node)
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:

@@ -1,12 +1,12 @@
 """Grants are taken off running pods while nobody looks, and the scheduler restarts."""
 
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
-from purser.kube import untyped
+from purser.kube import untyped_resource
 from purser.kube.resources import NODES, PODS
 from tests.scenarios.actions import create, eventually, is_running, pods, running
 from tests.scenarios.pods import container, pod, whole
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 GONE = {"metadata": {"annotations": dict.fromkeys((GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION))}}
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from purser.core.names import GPU_RESOURCE, SCHEDULER_NAME
-from purser.core.vendors.hami_nodes import is_plugins, read_gpus
+from purser.core.vendors.hami_nodes import is_served_by_plugin, read_gpus
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
@@ -67,14 +67,14 @@ class Cluster:
         await self._cordon(name, True)
         await self.plugins[name].stop()
         self.lab.start_agent(name)
-        await self._served(name, lambda gpus: not is_plugins(gpus))
+        await self._served(name, lambda gpus: not is_served_by_plugin(gpus))
         await self._cordon(name, None)
 
     async def to_hami(self, name):
         await self._cordon(name, True)
         await self.lab.nodes[name].agent.stop()
         await self.plugins[name].start()
-        await self._served(name, is_plugins)
+        await self._served(name, is_served_by_plugin)
         await self._cordon(name, None)
 
     async def _cordon(self, name, value):

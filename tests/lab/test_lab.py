@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from purser.core.monitoring.cgroups import CgroupOwner, id_in_status, owner_of
+from purser.core.monitoring.cgroups import CgroupOwner, cgroup_id_of, owner_of
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
@@ -105,7 +105,7 @@ async def test_gpus_of_a_running_lab_are_changed_by_commands(lab, cluster):
     proc = node_folders(lab.folder, list(lab.nodes).index(node)).host_root / "proc" / str(json.loads(out)["pid"])
     owner = owner_of((proc / "cgroup").read_text())
     container = train["status"]["containerStatuses"][0]["containerID"]
-    assert owner == CgroupOwner(uid, id_in_status(container))
+    assert owner == CgroupOwner(uid, cgroup_id_of(container))
     assert lab.nodes[node].driver.state.gpus[0].utilization[0] == 80
 
     async def has_lost_one():

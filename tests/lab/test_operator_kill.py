@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
-from purser.operator.manifests.objects import OWNED
+from purser.operator.manifests.objects import OWNED_KINDS
 from purser.operator.names import APPLIED_HASH_ANNOTATION, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
@@ -121,7 +121,7 @@ async def at_rest(stack: Stack, port: int) -> None:
 async def what_there_is(stack: Stack) -> Any:
     """Owned objects, nodes and operands' pods, without what differs between two equal clusters."""
     found: dict[str, Any] = {}
-    for resource in OWNED:
+    for resource in OWNED_KINDS:
         listed = await stack.client.list(resource, NAMESPACE if resource.namespaced else None, label_selector=OURS)
         for obj in listed.items:
             found[f"{resource.kind}/{obj['metadata']['name']}"] = _essence(obj)

@@ -8,7 +8,7 @@ import pytest
 
 from purser.adapters.snapshot import read_fleet
 from purser.core.names import GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
-from purser.kube.resources import EVENTS, PODS, untyped
+from purser.kube.resources import EVENTS, PODS, untyped_resource
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
@@ -20,8 +20,8 @@ from .lab_cluster import LabCluster, check_invariants
 
 pytestmark = pytest.mark.gate
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
-BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
+BUDGETS = untyped_resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 ROUNDS = int(os.environ.get("PURSER_PLANS", "60" if TIER is Tier.SOAK else "5"))
 """Plans that are carried out, one after the other; hundreds by hand."""
 SEED = int(os.environ.get("PURSER_PLANS_SEED", "1"))

@@ -173,12 +173,12 @@ class Agents:
         if not odd:
             return memory
 
-        def swept(api: ApiStub) -> Memory:
+        def end_sweep(api: ApiStub) -> Memory:
             arbiter, book, resolver = self._process(node, memory, api, ())
             LOOP.run_until_complete(arbiter.release_ended(odd))
             return _after(memory, arbiter, book, resolver)
 
-        return self._once(("sweep", node, memory), pods, swept)
+        return self._once(("sweep", node, memory), pods, end_sweep)
 
     def _once(self, key: object, pods: tuple[PodVersion, ...] | None, compute: Callable[[ApiStub], Any]) -> Any:
         answers = self._known.setdefault((key, pods is None), [])

@@ -125,8 +125,8 @@ class _Agent:
         if not node.runs or node.memory.heard != here or node.admitting:
             return
         live = {each.uid for each in objects.pods if is_live(each)}
-        swept = self._agents.sweep(node.name, node.memory, objects.pods)
-        odd = sorted({each.grant.pod_uid for each in swept.book} - live)
+        end_sweep = self._agents.sweep(node.name, node.memory, objects.pods)
+        odd = sorted({each.grant.pod_uid for each in end_sweep.book} - live)
         if odd:
             yield f"the agent of {node.name} has heard of everything and still counts {', '.join(odd)}"
 

@@ -46,9 +46,9 @@ class MovesOfNode:
             memory = heard(node.memory, pod, here.get(pod))
             if memory != node.memory:
                 yield f"the agent of {name} hears of {pod}: {told(here.get(pod))}", {name: node.remembers(memory)}
-        swept = self._agents.sweep(name, node.memory, objects.pods)
-        if swept != node.memory:
-            yield f"the agent of {name} asks which pods of its book have ended", {name: node.remembers(swept)}
+        end_sweep = self._agents.sweep(name, node.memory, objects.pods)
+        if end_sweep != node.memory:
+            yield f"the agent of {name} asks which pods of its book have ended", {name: node.remembers(end_sweep)}
         if faults and self._size.allows("agent"):
             fallen, paid = node._replace(runs=False, memory=Memory()), {"faults": faults - 1}
             yield f"the agent of {name} crashes", {name: fallen, **paid}

@@ -13,7 +13,7 @@ from purser.core.model import Grant, GrantState
 from purser.kube.errors import ConflictError, NotFoundError, ServerError
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import PODS
-from purser.kube.store import ListedOnce
+from purser.kube.store import StaticStore
 from purser.scheduler.binding.binder import Binder, BindError
 from purser.scheduler.cache.cache import ClusterCache
 from purser.scheduler.extender_api import ExtenderBindingArgs
@@ -91,7 +91,7 @@ class Machine:
         self.clock, self.api = StubClock(), ApiStub()
         self.heard: dict[str, PodVersion] = {}
         self.cache = ClusterCache(Keys(), METRICS, self.clock)
-        self.store = ListedOnce(PODS, (), FAILURES)
+        self.store = StaticStore(PODS, (), FAILURES)
         self.cache._pods = self.store
         for name, gpus in nodes:
             self.cache.fleet.set_inventory(inventory(name, gpus))

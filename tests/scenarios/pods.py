@@ -3,7 +3,7 @@
 from typing import Any
 
 from purser.core.names import SCHEDULER_NAME
-from purser.kube.resources import untyped
+from purser.kube.resources import untyped_resource
 from tests.scenarios.cluster import Cluster
 
 GPU = "nvidia.com/gpu"
@@ -83,10 +83,10 @@ def replica_set(cluster: Cluster, name: str, replicas: int, limits: dict[str, st
 
 
 OWNERS = {
-    "DaemonSet": untyped("apps", "v1", "daemonsets", "DaemonSet"),
-    "Deployment": untyped("apps", "v1", "deployments", "Deployment"),
-    "Job": untyped("batch", "v1", "jobs", "Job"),
-    "StatefulSet": untyped("apps", "v1", "statefulsets", "StatefulSet"),
+    "DaemonSet": untyped_resource("apps", "v1", "daemonsets", "DaemonSet"),
+    "Deployment": untyped_resource("apps", "v1", "deployments", "Deployment"),
+    "Job": untyped_resource("batch", "v1", "jobs", "Job"),
+    "StatefulSet": untyped_resource("apps", "v1", "statefulsets", "StatefulSet"),
 }
 
 

@@ -4,13 +4,13 @@ import contextlib
 
 from purser.core.names import SCHEDULER_NAME
 from purser.kube.errors import AlreadyExistsError
-from purser.kube.resources import EVENTS, untyped
+from purser.kube.resources import EVENTS, untyped_resource
 from tests.scenarios.actions import cards, check_books, create, event, eventually, is_running, pods, running
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.pods import pod, replica_set
 
-PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+PRIORITY_CLASSES = untyped_resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 HIGH = "purser-test-high"
 TOUCHES = 5
 """How often waiting pods are tried again afterwards."""

@@ -12,7 +12,7 @@ import pytest
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, SCHEDULER_NAME
 from purser.kube.errors import ApiError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
-from purser.kube.resources import EVENTS, PODS, untyped
+from purser.kube.resources import EVENTS, PODS, untyped_resource
 from tests.scenarios.actions import (
     absent,
     allocatable,
@@ -72,7 +72,7 @@ __all__ = [
     "test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run",
 ]
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 SLOTS = 80
 
 

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 from purser.core.model import GrantState
-from purser.kube import Client, untyped
+from purser.kube import Client, untyped_resource
 from purser.kube.objects import ObjectMeta, Pod
 from purser.kube.resources import PODS
 from purser.scheduler.binding.double_grants import DoubleGrants
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
 class Slow(Client):

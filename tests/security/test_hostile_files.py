@@ -12,7 +12,7 @@ import structlog.testing
 
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, read_checkpoint, write_checkpoint
 from purser.agent.driver_roots import read_place
-from purser.agent.files import draft_of, read_start
+from purser.agent.files import read_head, temporary_path
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletfacts.reading import read, sources_of
@@ -76,7 +76,7 @@ async def test_the_drivers_place_is_not_known_then(tmp_path, make):
 @pytest.mark.parametrize("make", [pipe, endless, loop])
 async def test_what_is_in_the_checkpoints_drafts_place_is_not_followed(tmp_path, make):
     path = tmp_path / "checkpoint.json"
-    make(draft_of(path))
+    make(temporary_path(path))
     await in_time(lambda: write_checkpoint(path, AgentCheckpoint(NODE)))
     assert read_checkpoint(path, NODE).pods == ()
 
@@ -84,7 +84,7 @@ async def test_what_is_in_the_checkpoints_drafts_place_is_not_followed(tmp_path,
 async def test_a_link_in_place_of_a_checkpoint_or_its_draft_leads_to_no_other_file(tmp_path):
     precious, path = tmp_path / "precious", tmp_path / "checkpoint.json"
     precious.write_text("precious")
-    for each in (path, draft_of(path)):
+    for each in (path, temporary_path(path)):
         each.symlink_to(precious)
     write_checkpoint(path, AgentCheckpoint(NODE))
     assert precious.read_text() == "precious"
@@ -128,7 +128,7 @@ def test_what_is_no_file_is_not_even_opened(tmp_path):
         listener.bind(str(tmp_path / "socket"))
         (tmp_path / "link").symlink_to(tmp_path / "socket")
         with pytest.raises(OSError, match="not a regular file"):
-            read_start(tmp_path / "link", 10)
+            read_head(tmp_path / "link", 10)
 
 
 def test_a_folder_that_is_filled_faster_than_emptied_keeps_nobody_waiting(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from purser.agent.settings import SharingSettings
 from purser.agent.sharing import SharingConfig, config_of
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.mig.families import FAMILIES
-from purser.core.sharing import AdvertisedDevice, SharingError, advertised
+from purser.core.sharing import AdvertisedDevice, SharingError, advertised_devices
 from purser.core.sriov.configuration import sriov_config
 from purser.core.sriov.pools import make_pools
 from purser.operator.manifests.mig_manager import layouts
@@ -149,7 +149,7 @@ def path(at: Place) -> str:
 
 
 def served(config: SharingConfig, problems: list[str]) -> dict[str, AdvertisedDevice]:
-    found = advertised(GPUS, config.file, config.settings.mig_strategy, problems)
+    found = advertised_devices(GPUS, config.file, config.settings.mig_strategy, problems)
     return {each.uuid: each for each in found}
 
 

@@ -44,7 +44,7 @@ from purser.core.decisions.framing import MAGIC
 from purser.core.decisions.records import Record
 from purser.core.decoding import UnreadableError
 from purser.core.device.gpus import NodeGpu
-from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
+from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restore_pod
 from purser.core.dialects.unserved import unserved_words
 from purser.core.dialects.volcano_choice import chosen_grant
 from purser.core.features.values import LabelTrouble
@@ -54,7 +54,7 @@ from purser.core.fleet.live import LiveArrays
 from purser.core.grant import signing
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.grant.reconcile import PodBook
-from purser.core.health.memory import recalled
+from purser.core.health.memory import restore_health
 from purser.core.kubelet import errors as kubelet_errors
 from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
@@ -93,15 +93,15 @@ from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.placement import place
-from purser.core.placement.shape import lead_shape
+from purser.core.placement.shape import largest_shape
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.core.sharing import (
     MigStrategy,
     SharingError,
-    advertised,
+    advertised_devices,
     plugin_settings,
-    unlike_upstream,
-    without_effect,
+    settings_without_effect,
+    upstream_differences,
 )
 from purser.core.state import rollout, rollout_node
 from purser.core.vendors.catalogue import FAMILIES
@@ -342,8 +342,8 @@ def decide(spec: Any) -> None:
     if asks_for_devices(spec):
         request = parse(spec)
         if request is not None:
-            lead_shape(request)
-        restored(spec)
+            largest_shape(request)
+        restore_pod(spec)
         defaults(spec)
 
 
@@ -404,10 +404,10 @@ HAMI_NODE = {
 
 def shared_by(data: bytes) -> None:
     file, *_ = read_plugin_file(data, HAMI_NODE["name"])
-    unlike_upstream(file)
-    without_effect(file)
+    upstream_differences(file)
+    settings_without_effect(file)
     plugin_settings(file)
-    advertised(NODE_GPUS, file, MigStrategy.NONE)
+    advertised_devices(NODE_GPUS, file, MigStrategy.NONE)
 
 
 AFFINITY = {
@@ -793,7 +793,7 @@ def entries(folder: Path) -> dict[str, Entry]:
             (SharingError,),
         ),
         "GPUs' health": (
-            lambda data: recalled(health_file.read(data).xids),
+            lambda data: restore_health(health_file.read(data).xids),
             [b'{"boot_id": "b", "xids": [{"uuid": "GPU-1", "state": "needs-reset", "words": "Xid 95"}]}'],
             (UnreadableError,),
         ),

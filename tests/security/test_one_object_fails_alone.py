@@ -121,7 +121,7 @@ async def test_an_object_that_cannot_be_read_stays_as_it_was_known_and_is_report
         informer = informer_of(client)
         async with running(informer.run()):
             await informer.synced()
-            await informer.relist()
+            await informer.wait_for_relist()
             await eventually(lambda: "ns/b" in informer.store)
     assert sorted(informer.store) == ["ns/b", "ns/odd"]  # what it holds is not free because nobody can read it
     assert informer.store["ns/odd"].metadata.resource_version == "3"
@@ -163,7 +163,7 @@ async def test_a_leader_takes_over_whatever_grants_were_put_on_pods_before():
             await eventually(lambda bad=bad: bad.metadata.uid in world.cache.untrusted)
             changed = {GRANT_ANNOTATION: grant, GRANT_SIGNATURE_ANNOTATION: "é"}
             await world.client.patch_merge(PODS, name, {"metadata": {"annotations": changed}}, "default")
-        await world.cache.relist()
+        await world.cache.wait_for_relist()
         assert len(world.cache.untrusted) == len(hostile)
         assert {name for name, reason, _ in said.events if reason == "UntrustedGrant"} == hostile.keys()
         honest = await world.add_pod("honest")
@@ -184,7 +184,7 @@ async def test_a_leader_takes_over_even_where_it_fails_on_a_pod(monkeypatch):
             raise RecursionError
 
         monkeypatch.setattr(world.cache, "put_pod", fails)
-        await world.cache.relist()
+        await world.cache.wait_for_relist()
         assert sorted(seen) == ["one", "two"]
 
 
@@ -429,7 +429,7 @@ async def test_an_emulated_kubelet_gives_every_pod_its_turn(monkeypatch):
         return None if len(freed) > 1 else {}["uid"]
 
     monkeypatch.setattr(workers, "_take", take)
-    monkeypatch.setattr(workers, "_active", active)
+    monkeypatch.setattr(workers, "_active_uids", active)
     for name in ("bad", "good"):
         workers.added(pod(name))
     async with running(workers.run()), running(workers.keep_freeing_cpus()):
@@ -475,7 +475,7 @@ async def test_a_device_plugin_whose_list_cannot_be_taken_in_has_stopped(monkeyp
     endpoint = _Endpoint("r", Path("r.sock"), channel, SimpleNamespace(ListAndWatch=watch))
     endpoints._endpoints["r"] = endpoint
     without = []
-    monkeypatch.setattr(endpoints, "_without", without.append)
+    monkeypatch.setattr(endpoints, "_stop_resource", without.append)
     await endpoints._watch(endpoint)
     assert (without, endpoint.is_stopped) == (["r"], True)
 

@@ -13,10 +13,10 @@ def test_it_is_reported_when_it_begins_and_within_limits() -> None:
     with capture_logs() as logs:
         for _ in range(3):
             reports.report([one, one])
-            reports.swept()
+            reports.end_sweep()
         assert counted == ["node-usage"]
         assert [len(line[field]) for line in logs for field in ("kept", "recounted")] == [MAX_DUMP_CHARACTERS] * 2
-        reports.swept()
+        reports.end_sweep()
         reports.report([one])
         assert len(counted) == len(logs) == 2
         reports.report(InvariantViolation("node-usage", f"n{n}", "", "") for n in range(MAX_DUMPS))

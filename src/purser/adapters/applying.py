@@ -16,7 +16,7 @@ from purser.adapters.occupancy import EvictionRules, closed_nodes, occupancy_of
 from purser.adapters.reasons import PlanReason
 from purser.adapters.replacements import ReplacementError, ReplacementProgress, replacement_progress, replacements
 from purser.core.node.cordons import cordoned_gpus
-from purser.core.planning import MOVED, Occupancy, PlanStep, Room, RoomPlan, rehearse
+from purser.core.planning import MOVED_POD_PRICE, Occupancy, PlanStep, Room, RoomPlan, rehearse
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.wording import counted, some
 from purser.kube.client import Client
@@ -76,7 +76,7 @@ class PlanRun:
                 await self._cordon(room)
             version = await policy_version(self._client)
             budgets = Informer(self._client, budgets_resource(version))
-            async with self._watching(budgets), EventRecorder(self._client, COMPONENT, COMPONENT) as recorder:
+            async with self._watch_cluster(budgets), EventRecorder(self._client, COMPONENT, COMPONENT) as recorder:
                 for number in range(len(self._plan.steps)):
                     await self._step(number, version, budgets, recorder)
                 self._check_remaining_steps(len(self._plan.steps), budgets)
@@ -225,7 +225,7 @@ class PlanRun:
         made = rehearse(now, self._plan.rooms, [step.uid for step in left])
         for planned, again in zip(left, made, strict=False):  # as far as budgets allow
             if again.price > planned.price:
-                lost = "no longer has room" if planned.price == MOVED else "would be lost"
+                lost = "no longer has room" if planned.price == MOVED_POD_PRICE else "would be lost"
                 raise PlanStoppedError(f"the replacement of pod {planned.pod} {lost}")
         if len(made) < len(left):
             raise PlanStoppedError("a PodDisruptionBudget does not allow the remaining steps")
@@ -253,7 +253,7 @@ class PlanRun:
     # --- waiting
 
     @asynccontextmanager
-    async def _watching(self, budgets: Informer[DisruptionBudget]) -> AsyncIterator[None]:
+    async def _watch_cluster(self, budgets: Informer[DisruptionBudget]) -> AsyncIterator[None]:
         informers: tuple[Informer[object], ...] = (self._nodes, self._pods, budgets)  # type: ignore[assignment]
         for each in informers:
             each.add_handler(self._note, lambda _old, _new: self._changed.set(), self._note)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from purser.adapters.nodes import inventory_of
 from purser.core.model import Device
-from purser.core.node.cordons import cordoned, cordoned_gpus, uncordoned
+from purser.core.node.cordons import cordoned, cordoned_gpus, uncordon_annotations
 from purser.core.vendors.catalogue import FAMILIES
 from purser.kube import Client, ConflictError, NotFoundError
 from purser.kube.resources import NODES
@@ -32,10 +32,10 @@ async def named_gpus(client: Client, node_name: str, words: Sequence[str]) -> tu
         return tuple(dict.fromkeys(words))
     inventory = inventory_of(node, FAMILIES)
     devices = () if inventory is None else inventory.devices
-    return tuple(dict.fromkeys(_named(node_name, each, devices, lost) for each in words))
+    return tuple(dict.fromkeys(_resolve_gpu(node_name, each, devices, lost) for each in words))
 
 
-def _named(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[str]) -> str:
+def _resolve_gpu(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[str]) -> str:
     """The one that is meant. A number is an index, which MIG devices do not have."""
     known = dict.fromkeys((*(device.uuid for device in devices), *lost))
     if word in known:
@@ -52,7 +52,7 @@ def _named(node_name: str, word: str, devices: Sequence[Device], lost: Sequence[
         raise UnknownGpuError(
             f"{word} on node {node_name} is ambiguous: it matches {', '.join(found)}. Use a longer part of the UUID"
         )
-    raise UnknownGpuError(f"node {node_name} has no GPU {word}: {_offered(devices)}")
+    raise UnknownGpuError(f"node {node_name} has no GPU {word}: {_describe_gpus(devices)}")
 
 
 async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:
@@ -66,11 +66,11 @@ async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> b
     known = {device.uuid for device in devices}
     unknown = [uuid for uuid in uuids if uuid not in known]
     if unknown:
-        raise UnknownGpuError(f"node {node_name} has no GPU {', '.join(unknown)}: {_offered(devices)}")
+        raise UnknownGpuError(f"node {node_name} has no GPU {', '.join(unknown)}: {_describe_gpus(devices)}")
     return await _change(client, node_name, uuids, cordon=True)
 
 
-def _offered(devices: Sequence[Device]) -> str:
+def _describe_gpus(devices: Sequence[Device]) -> str:
     if not devices:
         return "no agent has published its GPUs"
     if not any(each.parent for each in devices):
@@ -90,7 +90,7 @@ async def uncordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) ->
 async def _change(client: Client, node_name: str, uuids: Sequence[str], *, cordon: bool) -> bool:
     while True:
         meta = (await client.get(NODES, node_name)).metadata
-        changes = (cordoned if cordon else uncordoned)(meta.annotations, uuids)
+        changes = (cordoned if cordon else uncordon_annotations)(meta.annotations, uuids)
         if not changes:
             return False
         patch = {"metadata": {"annotations": changes, "resourceVersion": meta.resource_version}}

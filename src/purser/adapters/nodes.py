@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.device.limits import beyond_limits
+from purser.core.device.limits import exceeded_limits
 from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.free_resources import MANY, FreeResources
 from purser.core.kubelet.masks import MAX_NUMA_NODE
@@ -42,7 +42,7 @@ def inventory_of(node: Node, families: Sequence[DeviceFamily] = ()) -> NodeInven
     """The inventory that a node's agent published or HAMi's device plugin registered, and devices of these families of
     other vendors, with the devices that people have cordoned; None where there is neither. Raises `InventoryError`."""
     own = own_inventory(node)
-    return joined_inventory(node, own, others_devices(node, own, families))
+    return joined_inventory(node, own, devices_of_other_plugins(node, own, families))
 
 
 def own_inventory(node: Node, problems: list[str] | None = None) -> NodeInventory | None:
@@ -69,16 +69,16 @@ def hami_inventory(node: Node, problems: list[str] | None = None) -> NodeInvento
     text = node.metadata.annotations.get(hami_nodes.REGISTER_ANNOTATION)
     if text is None:
         return None
-    odd: list[str] = []
+    malformed: list[str] = []
     try:
-        gpus = hami_nodes.read_gpus(text, odd)
-        if not hami_nodes.is_plugins(gpus) or _is_served(published_inventory(node)):
+        gpus = hami_nodes.read_gpus(text, malformed)
+        if not hami_nodes.is_served_by_plugin(gpus) or _is_served(published_inventory(node)):
             return None
-        devices = hami_nodes.devices(gpus, node.status.allocatable, odd)
+        devices = hami_nodes.devices(gpus, node.status.allocatable, malformed)
     except (RegisterError, UnreadableError) as error:
         raise InventoryError(brief(f"annotation {hami_nodes.REGISTER_ANNOTATION}: {error}")) from error
     if problems is not None:
-        problems += (brief(f"annotation {hami_nodes.REGISTER_ANNOTATION}: {each}") for each in odd)
+        problems += (brief(f"annotation {hami_nodes.REGISTER_ANNOTATION}: {each}") for each in malformed)
     return NodeInventory(node.metadata.name, devices, cordoned=cordoned_gpus(node.metadata.annotations))
 
 
@@ -97,7 +97,7 @@ def _is_served(published: NodeInventory | None) -> bool:
     return published is not None and any(device.healthy for device in published.devices)
 
 
-def others_devices(node: Node, own: NodeInventory | None, families: Sequence[DeviceFamily]) -> VendorDevices:
+def devices_of_other_plugins(node: Node, own: NodeInventory | None, families: Sequence[DeviceFamily]) -> VendorDevices:
     """What the device plugins of these families say of a node, beside its GPUs."""
     status, metadata = node.status, node.metadata
     uuids = () if own is None else {device.uuid for device in own.devices}
@@ -159,7 +159,7 @@ def _check_inventory(inventory: NodeInventory, node: str) -> None:
 def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
     if inventory.node != node:
         yield f"is for node {inventory.node!r}, not for {node!r}"
-    yield from beyond_limits(inventory)
+    yield from exceeded_limits(inventory)
     if len({device.uuid for device in inventory.devices}) < len(inventory.devices):
         yield "lists a device twice"
     for device in inventory.devices:

@@ -92,7 +92,7 @@ async def read_objects(client: Client, also: Sequence[Resource[Any]] = ()) -> Cl
             problems.append(f"{resource.plural} are skipped because you are not allowed to read them: {error}")
             continue
         found[resource.kind] = tuple(listing.items)
-        problems += [f"{resource.kind} {key_of_ref(about)} cannot be read and is skipped" for about in listing.left_out]
+        problems += [f"{resource.kind} {key_of_ref(ref)} cannot be read and is skipped" for ref in listing.left_out]
     return objects_by_kind(found, problems)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from purser.adapters.eligibility import is_placed_freely, why_not_schedulable
+from purser.adapters.eligibility import has_only_simple_constraints, why_not_schedulable
 from purser.adapters.nodes import allocatable
 from purser.adapters.pods import pod_spec
 from purser.adapters.snapshot import fleet_of
@@ -55,7 +55,7 @@ def occupancy_of(
     listed = list(budgets)
     fleet, problems = fleet_of(nodes, pods)
     _set_free_resources(fleet, nodes, pods)
-    known = [(key_of(budget), budget.metadata.namespace, _covers(budget)) for budget in listed]
+    known = [(key_of(budget), budget.metadata.namespace, _pod_matcher(budget)) for budget in listed]
     allowed = {key_of(budget): budget.status.disruptions_allowed for budget in listed}
     eligible = _Eligible(nodes)
     found = {}
@@ -98,7 +98,7 @@ def _resources(pod: Pod) -> EffectiveRequests:
         return EffectiveRequests()
 
 
-def _covers(budget: DisruptionBudget) -> Callable[[Pod], bool]:
+def _pod_matcher(budget: DisruptionBudget) -> Callable[[Pod], bool]:
     """One with an invalid selector protects every pod of its namespace: what it means is not known here."""
     try:
         selector = Selector() if budget.spec.selector is None else of_object(budget.spec.selector)
@@ -129,14 +129,14 @@ def _gpu_pod(
 ) -> GpuPod:
     meta, controller = pod.metadata, controller_of(pod)
     request, unreadable = _request(pod)
-    concerned = [key for key, namespace, covers in budgets if namespace == meta.namespace and covers(pod)]
-    stays = unreadable or _stays(pod, rules, concerned)
+    budget_keys = [key for key, namespace, matches in budgets if namespace == meta.namespace and matches(pod)]
+    stays = unreadable or _reason_to_stay(pod, rules, budget_keys)
     return GpuPod(
         request,
         returns=controller is not None,
         stays=stays,
         nodes=None if stays else eligible.nodes(pod),
-        budget=concerned[0] if len(concerned) == 1 else "",
+        budget=budget_keys[0] if len(budget_keys) == 1 else "",
     )
 
 
@@ -150,7 +150,7 @@ def _request(pod: Pod) -> tuple[PodRequest, str]:
     return (found, "") if found is not None else (unknown, "holds GPUs that it does not ask for")
 
 
-def _stays(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
+def _reason_to_stay(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     """Why a pod is not asked to leave, to follow its name."""
     controller = controller_of(pod)
     if MIRROR_POD_ANNOTATION in pod.metadata.annotations:
@@ -165,6 +165,6 @@ def _stays(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
         return f"has priority {pod.spec.priority} ({rules.max_priority_word} {rules.max_priority})"
     if len(budgets) > 1:
         return f"has {len(budgets)} PodDisruptionBudgets"
-    if not is_placed_freely(pod):
+    if not has_only_simple_constraints(pod):
         return "has affinity or spread constraints"
     return ""

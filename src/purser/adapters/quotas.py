@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining, strictest
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining_quota, strictest_limits
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT
 from purser.core.vendors.catalogue import FAMILIES
@@ -75,7 +75,7 @@ def kept_limits(quota: ResourceQuota) -> dict[str, str]:
     return {word: _FAMILY_OF_WORD[word] for word in quota.spec.hard if word in _FAMILY_OF_WORD}
 
 
-def used_of(quota: ResourceQuota, usage: Callable[[str], Demand]) -> dict[str, int]:
+def used_amounts(quota: ResourceQuota, usage: Callable[[str], Demand]) -> dict[str, int]:
     """How much of each limit that Purser keeps is used, in the quota's units. ``usage``: what the namespace uses of a
     family of devices."""
     found = {word: _WORDS[family].spelled(word, usage(family)) for word, family in kept_limits(quota).items()}
@@ -107,7 +107,7 @@ class Quotas:
     def of(self, namespace: str, family: str = "") -> QuotaLimits:
         """All of a namespace's quotas over a family's devices as one."""
         named = self._by_namespace.get(namespace)
-        return strictest(limits.get(family, UNLIMITED) for limits in named.values()) if named else UNLIMITED
+        return strictest_limits(limits.get(family, UNLIMITED) for limits in named.values()) if named else UNLIMITED
 
     def exceeded(self, namespace: str, family: str, asked: Demand, used: Demand) -> str:
         """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for
@@ -115,10 +115,10 @@ class Quotas:
         words = _WORDS[family]
         quotas = sorted(self._by_namespace.get(namespace, {}).items())
         named = ((name, limits.get(family, UNLIMITED)) for name, limits in quotas)
-        name, hard = next(((n, h) for n, h in named if not remaining(h, used).holds(asked)), ("", UNLIMITED))
+        name, hard = next(((n, h) for n, h in named if not remaining_quota(h, used).holds(asked)), ("", UNLIMITED))
         if not name:
             return ""
-        left = remaining(hard, used)
+        left = remaining_quota(hard, used)
         over = [
             resource
             for resource, demand, limit in (

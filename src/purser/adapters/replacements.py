@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from purser.core.planning import MOVED, PlanStep
+from purser.core.planning import MOVED_POD_PRICE, PlanStep
 from purser.kube.objects import Pod
 from purser.kube.pods import controller_of, is_terminal
 from purser.kube.resources import key_of
@@ -54,14 +54,14 @@ def replacement_progress(step: PlanStep, evicted: Pod | None, found: Iterable[Po
             raise ReplacementError(f"replacement {key_of(pod)} failed: {why}")
     for pod in there:
         if pod.spec.node_name and pod.status.phase in ("Running", "Succeeded"):
-            is_there = pod.spec.node_name == step.to or not step.to
-            instead = "" if is_there else f" instead of {step.to}"
+            is_on_target = pod.spec.node_name == step.to or not step.to
+            instead = "" if is_on_target else f" instead of {step.to}"
             return ReplacementProgress(True, f"{key_of(pod)} runs on node {pod.spec.node_name}{instead}")
     first = there[0]
     if first.spec.node_name:
         return ReplacementProgress(
             False, f"replacement {key_of(first)} is not running yet on node {first.spec.node_name}"
         )
-    if step.price != MOVED:
+    if step.price != MOVED_POD_PRICE:
         return ReplacementProgress(True, f"{key_of(first)} is waiting for a node")
     return ReplacementProgress(False, f"replacement {key_of(first)} is not bound to a node (purser why)")

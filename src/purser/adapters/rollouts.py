@@ -7,9 +7,9 @@ from purser.core.state import Rollout, RolloutNode, rollout, rollout_node
 from purser.kube.client import Client
 from purser.kube.errors import DecodeError, KubeError, NotFoundError
 from purser.kube.objects import Node
-from purser.kube.resources import Raw, meta_of, untyped
+from purser.kube.resources import Raw, meta_of, untyped_resource
 
-CLUSTER_POLICIES = untyped("purser.dev", "v1alpha1", "clusterpolicies", "ClusterPolicy", namespaced=False)
+CLUSTER_POLICIES = untyped_resource("purser.dev", "v1alpha1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 """For readers; the operator has it with its own types (`purser.operator.policy`)."""
 
 

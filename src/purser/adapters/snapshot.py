@@ -56,11 +56,11 @@ def fleet_of(listed: Iterable[Node], pods: Iterable[Pod]) -> tuple[Fleet, tuple[
         if book.problem:
             problems.append(f"pod {book.key}: {book.problem}")
     for name in nodes.inventories.keys() | books.keys():
-        counted = expected_records(name, nodes.devices(name), books.get(name, ()), nodes.disputes.get(name))
-        for uid, grant in counted.grants.items():
+        expected = expected_records(name, nodes.devices(name), books.get(name, ()), nodes.disputes.get(name))
+        for uid, grant in expected.grants.items():
             fleet.ledger.adopt(grant, states[uid])
         if name in nodes.inventories:
-            fleet.set_disputes(name, counted.closed)
+            fleet.set_disputes(name, expected.closed)
     return fleet, tuple(problems)
 
 
@@ -72,11 +72,11 @@ async def read_gpushare(client: Client) -> tuple[dict[str, str], int, int]:
         node.metadata.name: [each.address for each in node.status.addresses if each.type == "InternalIP"]
         for node in nodes
     }
-    memory, gpus = (sum(_listed(node, name) for node in nodes) for name in (GPU_MEM, GPU_COUNT))
+    memory, gpus = (sum(_capacity_of(node, name) for node in nodes) for name in (GPU_MEM, GPU_COUNT))
     return {name: addresses[0] for name, addresses in found.items() if addresses}, memory, gpus
 
 
-def _listed(node: Node, name: str) -> int:
+def _capacity_of(node: Node, name: str) -> int:
     try:
         return quantity_ceil(node.status.capacity.get(name, 0))
     except QuantityError:

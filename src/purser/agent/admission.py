@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from purser.core.device.answers import are_granted, preferred_ids
+from purser.core.device.answers import are_granted_devices, preferred_ids
 from purser.core.model import ContainerGrant, ContainerKind, Grant
 from purser.core.names import GPU_RESOURCE
 from purser.core.wording import counted
@@ -78,16 +78,16 @@ class PreferredAllocationCall(msgspec.Struct, frozen=True):
 
     def fits(self, part: ContainerGrant) -> bool:
         """Whether the container's grant can be met out of these ids."""
-        return self._preferred(part) is not None
+        return self._preferred_ids(part) is not None
 
     def answer(self, part: ContainerGrant, held: Collection[str] = ()) -> tuple[str, ...]:
         """The ids for a container that fits; ValueError for another. ``held``: see `preferred_ids`."""
-        preferred = self._preferred(part, held)
+        preferred = self._preferred_ids(part, held)
         if preferred is None:
             raise ValueError(f"container {part.container} ({', '.join(part.uuids)}) cannot get {self}")
         return preferred
 
-    def _preferred(self, part: ContainerGrant, held: Collection[str] = ()) -> tuple[str, ...] | None:
+    def _preferred_ids(self, part: ContainerGrant, held: Collection[str] = ()) -> tuple[str, ...] | None:
         return preferred_ids(part.uuids, self.size, self.available, self.must_include, held)
 
     @staticmethod
@@ -108,7 +108,7 @@ class AllocateCall(msgspec.Struct, frozen=True):
 
     def fits(self, part: ContainerGrant) -> bool:
         """Whether the ids are on exactly the granted devices, one each."""
-        return are_granted(part.uuids, self.ids)
+        return are_granted_devices(part.uuids, self.ids)
 
     @staticmethod
     def interchange_key(turn: ContainerTurn) -> object:
@@ -140,13 +140,13 @@ def resolve(
     ``grants`` are the verified grants of live pods on this node by pod key; ``served`` are the containers, by pod uid,
     that the agent's book says were allocated.
     """
-    nothing: frozenset[str] = frozenset()
+    no_ids: frozenset[str] = frozenset()
     pods = _granted_pods(listing, grants, served)
-    waiting = _turns(pods, lambda grant, pod: next_part(grant, pod.containers, served.get(grant.pod_uid, nothing)))
+    waiting = _turns(pods, lambda grant, pod: next_part(grant, pod.containers, served.get(grant.pod_uid, no_ids)))
     fitting = tuple(turn for turn in waiting if ask.fits(turn.part))
     if not fitting:
-        repeats = _turns(pods, lambda grant, pod: _repeated_init_container(grant, pod, ask))
-        fitting = tuple(turn for turn in repeats if ask.fits(turn.part))
+        repeated = _turns(pods, lambda grant, pod: _repeated_init_container(grant, pod, ask))
+        fitting = tuple(turn for turn in repeated if ask.fits(turn.part))
     exchangeable = len({ask.interchange_key(turn) for turn in fitting}) == 1
     return Resolution(fitting[0] if exchangeable else None, waiting, fitting)
 
@@ -220,11 +220,11 @@ def owner_of(ids: Iterable[str], listing: Iterable[ListedPod]) -> tuple[ListedPo
     return next(holders, None)
 
 
-def ungranted_holder(uuids: Iterable[str], strangers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+def ungranted_holder(uuids: Iterable[str], ungranted_pods: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
     """The key of a live pod without a grant of Purser's that holds one of these devices, and that device.
 
-    ``strangers`` are such pods with the devices they hold: they got them from another plugin before this one took over;
-    what they use is in no ledger.
+    ``ungranted_pods`` are such pods with the devices they hold: they got them from another plugin before this one took
+    over; what they use is in no ledger.
     """
     wanted = frozenset(uuids)
-    return next(((key, min(held & wanted)) for key, held in sorted(strangers.items()) if held & wanted), None)
+    return next(((key, min(held & wanted)) for key, held in sorted(ungranted_pods.items()) if held & wanted), None)

@@ -8,7 +8,7 @@ from purser.core.names import (
     NOT_GRANTED,
     SCHEDULER_NAME,
     WEBHOOK_LABELS,
-    ignoring_label,
+    ignore_label_of,
 )
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SOURCE_ANNOTATION, Pod
 
@@ -50,7 +50,7 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
             "The pod is static: kubelet runs it from a file without a scheduler, so Purser cannot grant it a GPU. "
             "Run it as a DaemonSet or a Deployment"
         )
-    if label := ignoring_label(labels):
+    if label := ignore_label_of(labels):
         return (
             f"The pod's label {label}: {IGNORE_WEBHOOK} disables Purser's webhook for it, so {SCHEDULER_NAME} "
             f"never saw the pod: recreate it without that label, and with a node selector instead of nodeName"

@@ -141,7 +141,7 @@ def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: 
     variables = _environment(grant, part, container, node, enforcement) | (dict(mps.environment) if mps else {})
     return ContainerAllocation(
         environment=variables | _listed(names, listing),
-        mounts=(*library, *daemon, *_named_by_mounts(names, listing)),
+        mounts=(*library, *daemon, *_device_mounts(names, listing)),
         device_nodes=_device_nodes(part, node),
         annotations={annotation: ",".join(cdi)} if DeviceList.CDI_ANNOTATIONS in listing.ways else {},
         cdi_devices=cdi if DeviceList.CDI_CRI in listing.ways else (),
@@ -150,7 +150,7 @@ def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: 
 
 def _names(part: ContainerGrant, node: AllocationFacts) -> tuple[str, ...]:
     """The devices' names for the container runtime, each once, in the container's order."""
-    uuids = in_bus_order(part, node.devices).uuids
+    uuids = ordered_by_bus_id(part, node.devices).uuids
     return tuple(dict.fromkeys(node.listing.indexes.get(uuid, uuid) for uuid in uuids))
 
 
@@ -178,7 +178,7 @@ def cache_dir(grant: Grant, part: ContainerGrant, library_dir: str) -> str:
     return f"{library_dir}/containers/{grant.pod_uid}_{part.container}"
 
 
-def in_bus_order(part: ContainerGrant, devices: Mapping[str, Device]) -> ContainerGrant:
+def ordered_by_bus_id(part: ContainerGrant, devices: Mapping[str, Device]) -> ContainerGrant:
     """The shares in the order in which the container will count its devices: by PCI bus id, as NVML does."""
 
     def key(uuid: str) -> tuple[str, str]:
@@ -191,11 +191,11 @@ def in_bus_order(part: ContainerGrant, devices: Mapping[str, Device]) -> Contain
 def _environment(
     grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts, enforcement: Enforcement
 ) -> dict[str, str]:
-    part = in_bus_order(part, node.devices)
+    part = ordered_by_bus_id(part, node.devices)
     variables = {share_variables.ENFORCEMENT: enforcement.value}
     if container.pod is not None:
         variables |= environment(container.pod, grant, part, node.devices)
-    if not (part.is_whole or enforcement is Enforcement.MIG or _is_of_replicas(part, node)):
+    if not (part.is_whole or enforcement is Enforcement.MIG or _has_replicas(part, node)):
         variables |= _limits(part)
     if enforcement.has_library:
         variables["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{_LIBRARY_DIR}/{grant.pod_uid}.cache"
@@ -221,12 +221,12 @@ def _mounts(grant: Grant, part: ContainerGrant, node: AllocationFacts) -> tuple[
     )
 
 
-def _is_of_replicas(part: ContainerGrant, node: AllocationFacts) -> bool:
+def _has_replicas(part: ContainerGrant, node: AllocationFacts) -> bool:
     """A replica has no amounts, and so no limits for the container."""
     return any(uuid in node.devices and node.devices[uuid].replicas > 1 for uuid in part.uuids)
 
 
-def _named_by_mounts(names: tuple[str, ...], listing: DeviceListing) -> tuple[Mount, ...]:
+def _device_mounts(names: tuple[str, ...], listing: DeviceListing) -> tuple[Mount, ...]:
     """A mount of /dev/null per device: NVIDIA's toolkit prefers these to any variable, where it is configured to."""
     if DeviceList.MOUNTS not in listing.ways:
         return ()

@@ -54,7 +54,7 @@ class NodeAmounts:
     async def _follow(self, latest: Latest[T]) -> None:
         value = latest.value
         while True:
-            value = await latest.differs(value)
+            value = await latest.wait_for_change(value)
             self._look.set()
 
     async def _recount_forever(self) -> None:

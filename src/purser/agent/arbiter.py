@@ -23,7 +23,7 @@ from purser.agent.advice import advice
 from purser.agent.allocation import NO_DEVICES, AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
 from purser.agent.disputes import gpus_of_pod
-from purser.agent.holding import still_listed, unbooked
+from purser.agent.holding import pods_still_listed, unbooked_ids
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.instances import InstanceAllocator, InstanceError
 from purser.agent.lingering import LingeringPods
@@ -32,7 +32,7 @@ from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.agent.resolver import NoGrantFits, ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
-from purser.agent.unavailable import why_unavailable
+from purser.agent.unavailable import find_unavailable_gpu
 from purser.core.device.answers import least_wanted_ids
 from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
@@ -40,7 +40,7 @@ from purser.core.ledger import LedgerError
 from purser.core.mig.on_demand import overlap
 from purser.core.model import ContainerGrant, Enforcement, Grant
 from purser.core.names import GPU_RESOURCE
-from purser.core.wording import pods_to
+from purser.core.wording import pods_text
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -133,7 +133,7 @@ class Arbiter:
             raise withheld
         owner = owner_of(ids, await self._kubelet.list())
         if owner is None:  # an init container, which kubelet does not list
-            await self._start(*self._booked(ids))
+            await self._start(*self._find_booked(ids))
             return
         pod, container = owner
         grant = await self._grant(pod.key)
@@ -162,7 +162,7 @@ class Arbiter:
         found = await self._lingering.wait(part.uuids)
         if found is not None:
             violation, other = found
-            who = f"{pods_to(grant.namespace, [other.key])} (uid {other.pod_uid})"
+            who = f"{pods_text(grant.namespace, [other.key])} (uid {other.pod_uid})"
             raise AllocationRefused(
                 RefusalReason.IN_USE,
                 f"processes of {who} still use GPU {violation.uuid}, although the "
@@ -232,7 +232,7 @@ class Arbiter:
         self._check_unknown(found, ended)
         enforcement = node.enforcement_of(part, facts.hold)
         if grant.enforcement_required and enforcement.is_advisory:
-            raise _refused(
+            raise _build_refusal(
                 RefusalReason.UNENFORCED,
                 found.turn,
                 f"the pod requires enforcement, but its share is no longer enforced (enforcement is "
@@ -244,12 +244,12 @@ class Arbiter:
             grants = {key: grant for key, grant in ended.items() if grant is not None}
             await self._book_container(found, BookedContainer(demand.ids, enforcement, demand.resource), grants)
         except LedgerError as error:
-            raise self._overcommitted(found, error) from error
+            raise self._build_overcommit_refusal(found, error) from error
         await self._book.save()
         if any(share.mig is not None for share in part.shares):
             await self._create_instances(found)
             node = self._node_facts()
-        if _enforcement_differs(enforcement, part.enforcement):
+        if _has_other_enforcement(enforcement, part.enforcement):
             self._on_changed(
                 found.pod,
                 f"enforcement for container {part.container} is {enforcement}, not {part.enforcement} as its "
@@ -266,7 +266,7 @@ class Arbiter:
             wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
             named = ", ".join(f"{where.profile} at memory slice {where.start} of GPU {uuid}" for uuid, where in wanted)
             problem = f"GPU instance {named} cannot be created: {error}. Delete and recreate the pod"
-            raise _refused(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
+            raise _build_refusal(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
 
     async def _book_container(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
         """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
@@ -276,7 +276,7 @@ class Arbiter:
         """
         grant, container = found.turn.grant, found.turn.part.container
         self._adopt(found, {**found.view.grants, **ended})
-        holding = {each.pod_uid for each in ended.values()} | still_listed(self._book.pods, found.listing)
+        holding = {each.pod_uid for each in ended.values()} | pods_still_listed(self._book.pods, found.listing)
         try:
             self._book.allocate(grant, container, given)
         except LedgerError:
@@ -285,13 +285,13 @@ class Arbiter:
                 raise
             self._book.allocate(grant, container, given)
 
-    def _overcommitted(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
+    def _build_overcommit_refusal(self, found: ResolvedCall, error: LedgerError) -> AllocationRefused:
         """Why the book has no room: with the GPUs that other pods hold, all of the grant's where none does."""
         grant = found.turn.grant
         others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
         holding = [each for each in others if each.uuids & grant.uuids]
         contested = grant.uuids & frozenset[str]().union(*(each.uuids for each in holding))
-        return _refused(
+        return _build_refusal(
             RefusalReason.OVERCOMMIT,
             found.turn,
             f"{error}: another pod was admitted first. Delete and recreate the pod",
@@ -304,14 +304,14 @@ class Arbiter:
             device = node.devices.get(uuid)
             if device is not None and not device.healthy:
                 problem = f"device {uuid} is unhealthy: {device.unhealthy_reason}"
-                raise _refused(RefusalReason.UNHEALTHY, found.turn, problem, (uuid,))
+                raise _build_refusal(RefusalReason.UNHEALTHY, found.turn, problem, (uuid,))
 
     def _check_replicas(self, found: ResolvedCall, node: AllocationFacts) -> None:
         """The scheduler grants no two either; the configuration may have changed since."""
         part = found.turn.part
         devices = [node.devices[uuid] for uuid in part.uuids if uuid in node.devices]
         if len(part.shares) > 1 and any(device.one_each for device in devices):
-            raise _refused(
+            raise _build_refusal(
                 RefusalReason.TOO_MANY_REPLICAS,
                 found.turn,
                 f"maximum request size for shared resources is 1; found {len(part.shares)}: the node's configuration "
@@ -337,7 +337,7 @@ class Arbiter:
                 problem_text = f"GPU {share.uuid} has no room next to GPU instances that have no grant: {problem}"
             else:
                 continue
-            raise _refused(
+            raise _build_refusal(
                 RefusalReason.INSTANCE, found.turn, f"{problem_text}. Delete and recreate the pod", (share.uuid,)
             )
 
@@ -369,11 +369,11 @@ class Arbiter:
         held = ungranted_holder(found.turn.part.uuids, holders)
         if held is not None:
             key, uuid = held
-            raise _refused(
+            raise _build_refusal(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"{pods_to(found.turn.grant.namespace, [key])} holds device {uuid} without a grant from Purser: delete "
-                "that pod, or wait until it terminates",
+                f"{pods_text(found.turn.grant.namespace, [key])} holds device {uuid} without a grant from Purser: "
+                "delete that pod, or wait until it terminates",
                 (uuid,),
                 (key,),
             )
@@ -384,18 +384,20 @@ class Arbiter:
         grants, others = found.view.grants, _others_devices(found)
         unknown = {
             key: frozenset(map(uuid_of, ids))
-            for key, ids in unbooked(self._book.pods, found.listing).items()
+            for key, ids in unbooked_ids(self._book.pods, found.listing).items()
             if key not in ended and (key not in found.view.live or key in others)
         }
         held = ungranted_holder(found.turn.part.uuids, unknown)
         if held is not None:
             key, uuid = held
-            gone = "another pod now has that name" if key in grants else "that pod no longer exists on the API server"
-            raise _refused(
+            explanation = (
+                "another pod now has that name" if key in grants else "that pod no longer exists on the API server"
+            )
+            raise _build_refusal(
                 RefusalReason.STRANGER,
                 found.turn,
-                f"kubelet lists device {uuid} for {pods_to(found.turn.grant.namespace, [key])}, but {gone}: wait until "
-                "kubelet terminates the old pod",
+                f"kubelet lists device {uuid} for {pods_text(found.turn.grant.namespace, [key])}, but {explanation}: "
+                "wait until kubelet terminates the old pod",
                 (uuid,),
                 (key,),
             )
@@ -406,9 +408,11 @@ class Arbiter:
             await asyncio.to_thread(make_shared_dir, self._settings, Path(folder))
             await asyncio.to_thread(make_shared_dir, self._settings, self._settings.hami_lock_dir)
         except OSError as error:
-            raise _refused(RefusalReason.HOST, found.turn, f"cannot create a folder on the host: {error}") from error
+            raise _build_refusal(
+                RefusalReason.HOST, found.turn, f"cannot create a folder on the host: {error}"
+            ) from error
 
-    def _booked(self, ids: tuple[str, ...]) -> tuple[Grant, ContainerGrant]:
+    def _find_booked(self, ids: tuple[str, ...]) -> tuple[Grant, ContainerGrant]:
         """What a container was granted that the book says has these. Raises `AllocationRefused`."""
         held = self._book.holder(ids)
         if held is None:
@@ -443,13 +447,13 @@ class Arbiter:
         if len(refusal.turns) > 1:
             return refusal
         (turn,) = refusal.turns
-        found = why_unavailable(ask, turn, refusal.listing, self._node_facts().devices)
+        found = find_unavailable_gpu(ask, turn, refusal.listing, self._node_facts().devices)
         if found is None:
             return refusal
-        return _refused(found.reason, turn, found.message, (found.uuid,), found.in_the_way)
+        return _build_refusal(found.reason, turn, found.message, (found.uuid,), found.in_the_way)
 
 
-def _refused(
+def _build_refusal(
     reason: RefusalReason,
     turn: ContainerTurn,
     message: str,
@@ -463,7 +467,7 @@ def _refused(
     return AllocationRefused(reason, text, [turn.key], dispute if uuids else None, in_the_way=in_the_way)
 
 
-def _enforcement_differs(given: Enforcement, granted: Enforcement) -> bool:
+def _has_other_enforcement(given: Enforcement, granted: Enforcement) -> bool:
     """Whether a container is held otherwise than its grant says; older schedulers say ``none`` of time-slicing."""
     return given is not granted and (granted, given) != (Enforcement.NONE, Enforcement.TIME_SLICING)
 

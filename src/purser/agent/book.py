@@ -17,11 +17,11 @@ import msgspec
 import structlog
 
 from purser.agent.admission import ListedPod
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.agent.settings import AgentSettings
 from purser.core.consistency import InvariantViolation, ledger_violations
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.ledger import UNUSED, Ledger, Usage, Violation, overcommit, pod_usage
+from purser.core.ledger import NO_USAGE, Ledger, Usage, Violation, find_overcommit, pod_usage
 from purser.core.model import Device, Enforcement, Grant, GrantState, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.recent import Recent
@@ -79,7 +79,7 @@ def read_checkpoint(path: Path, node: str) -> AgentCheckpoint:
     is not empty.
     """
     try:
-        checkpoint = _checkpoints.read(read_start(path, MAX_CHECKPOINT_BYTES + 1))
+        checkpoint = _checkpoints.read(read_head(path, MAX_CHECKPOINT_BYTES + 1))
     except FileNotFoundError:
         return AgentCheckpoint(node)
     except OSError as error:
@@ -261,9 +261,9 @@ class Book:
         devices, used = self._ledger.devices(self._node), dict(self.usage)
         for grant in lingering:
             for uuid, usage in pod_usage(grant).items():
-                used[uuid] = used.get(uuid, UNUSED) + usage
+                used[uuid] = used.get(uuid, NO_USAGE) + usage
         held = ((devices[uuid], usage) for uuid, usage in sorted(used.items()) if uuid in devices)
-        found = ((device.uuid, overcommit(_without_own(device, usage), usage)) for device, usage in held)
+        found = ((device.uuid, find_overcommit(_without_own_instances(device, usage), usage)) for device, usage in held)
         return tuple(Violation(self._node, uuid, problem) for uuid, problem in found if problem)
 
     def inconsistencies(self) -> tuple[InvariantViolation, ...]:
@@ -295,7 +295,7 @@ class Book:
         self._ledger.advance(pod_uid, state, container)
 
 
-def _without_own(device: Device, usage: Usage) -> Device:
+def _without_own_instances(device: Device, usage: Usage) -> Device:
     foreign = tuple(each for each in device.mig_held if each not in usage.instances)
     return device if foreign == device.mig_held else msgspec.structs.replace(device, mig_held=foreign)
 

@@ -26,22 +26,22 @@ class ConfiguredInventory:
     def __init__(
         self,
         settings: AgentSettings,
-        on_misfit: Callable[[str], None],
+        on_mismatch: Callable[[str], None],
         on_empty_mig: Callable[[str], None],
         on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
     ) -> None:
-        """``on_misfit`` is called with the reason why configuration and GPUs do not match, and what holds instead,
+        """``on_mismatch`` is called with the reason why configuration and GPUs do not match, and what holds instead,
         whenever it is another one or the configuration changed, and with an empty text once they do match;
         ``on_empty_mig`` with the name of a GPU of which nothing is listed because it is in MIG mode without a MIG
         device; ``on_notes`` with what the configuration says of devices that the GPUs do not have, each once while it
         is so."""
         self._settings = settings
-        self._on_misfit = on_misfit
+        self._on_mismatch = on_mismatch
         self._on_empty_mig = on_empty_mig
         self._on_notes = on_notes
         self._empty: frozenset[str] = frozenset()
         self._misfitting: SharingConfig | None = None
-        self.misfit = ""
+        self.mismatch = ""
         """Why the configuration and the GPUs do not go together; empty where they do."""
         self.problems: tuple[str, ...] = ()
         """What the configuration that holds says of devices that are not there, a sentence each."""
@@ -63,38 +63,38 @@ class ConfiguredInventory:
         held: Mapping[str, HeldInstances] | None,
     ) -> NodeInventory:
         """The inventory. ``scan`` counts looks at the driver; for the rest see `make_inventory`."""
-        misfit = ""
+        mismatch = ""
         problems: list[str] = []
         last = () if self._last is None else (self._last,)
         for each in (wanted, *last, _without_strategy(wanted)):
             try:
                 problems.clear()
                 basis = InventoryBasis(each, info, gpus, scan)
-                why = "" if wanted.settings.mig_strategy is MigStrategy.NONE else misfit
+                why = "" if wanted.settings.mig_strategy is MigStrategy.NONE else mismatch
                 made = make_inventory(self._settings, basis, health, holders, __version__, held, problems, why)
                 break
             except SharingError as error:
-                misfit = misfit or str(error)
-        if misfit:
+                mismatch = mismatch or str(error)
+        if mismatch:
             is_last = each is self._last
-            misfit = f"{each.after() if is_last else 'GPUs are served as if the MIG strategy were none'}: {misfit}"
+            mismatch = f"{each.after() if is_last else 'GPUs are served as if the MIG strategy were none'}: {mismatch}"
         else:
             self._last = each
         self.sharing = each
         self.basis.set(basis)
-        self._report_misfit(misfit, wanted)
+        self._report_mismatch(mismatch, wanted)
         self._report_problems(tuple(f"{each.name}: {problem}".removeprefix(": ") for problem in problems))
         self._report_empty(gpus, made)
         return made
 
-    def _report_misfit(self, misfit: str, wanted: SharingConfig) -> None:
-        before, self._misfitting = self._misfitting, wanted if misfit else None
-        is_other = misfit != self.misfit
-        self.misfit = misfit
-        if misfit and is_other:
-            log.error("The configuration does not match the GPUs", error=misfit)
-        if is_other or self._misfitting != before:
-            self._on_misfit(misfit)
+    def _report_mismatch(self, mismatch: str, wanted: SharingConfig) -> None:
+        before, self._misfitting = self._misfitting, wanted if mismatch else None
+        has_changed = mismatch != self.mismatch
+        self.mismatch = mismatch
+        if mismatch and has_changed:
+            log.error("The configuration does not match the GPUs", error=mismatch)
+        if has_changed or self._misfitting != before:
+            self._on_mismatch(mismatch)
 
     def _report_problems(self, problems: tuple[str, ...]) -> None:
         before, self.problems = self.problems, problems
@@ -106,11 +106,11 @@ class ConfiguredInventory:
     def _report_empty(self, gpus: tuple[Gpu, ...], made: NodeInventory) -> None:
         """Of GPUs that are cut on demand, or not offered by MIG devices at all, the inventory has the whole GPU."""
         listed = {device.uuid for device in made.devices}
-        is_kept = self.sharing.set_aside.names
+        is_set_aside = self.sharing.set_aside.names
         idle = (
             gpu
             for gpu in gpus
-            if gpu.is_partitioned and not gpu.migs and gpu.fault is None and not is_kept(gpu.uuid or "", gpu.index)
+            if gpu.is_partitioned and not gpu.migs and gpu.fault is None and not is_set_aside(gpu.uuid or "", gpu.index)
         )
         before, self._empty = self._empty, frozenset(gpu.label for gpu in idle if gpu.uuid not in listed)
         for name in sorted(self._empty - before):

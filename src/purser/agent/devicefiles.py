@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.nvml.driver import Gpu
 
 CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "dxg")
@@ -57,7 +57,7 @@ class DeviceFile(msgspec.Struct, frozen=True):
 
 def find_device_files(dev: Path) -> dict[str, DeviceFile]:
     """Those below a folder ``dev`` that may be of a GPU, or for use with one, by name."""
-    return dict(_found(dev))
+    return dict(_find_files(dev))
 
 
 def own_device_files(gpus: Iterable[Gpu], mig_minors: str) -> dict[str, tuple[str, ...]]:
@@ -89,7 +89,7 @@ def make_capability_files(dev: Path, names: Iterable[str], kernel_devices: Path)
     missing = [name for name in names if name.startswith(f"{_CAPABILITIES}/") and not (dev / name).exists()]
     if not missing:
         return
-    text = read_start(kernel_devices, _MAX_PROC_FILE_BYTES).decode(errors="replace")
+    text = read_head(kernel_devices, _MAX_PROC_FILE_BYTES).decode(errors="replace")
     lines = (line.split() for line in text.splitlines())
     major = next((int(each[0]) for each in lines if each[1:] == [_CAPABILITIES] and each[0].isdecimal()), None)
     if major is None:
@@ -105,12 +105,12 @@ def make_capability_files(dev: Path, names: Iterable[str], kernel_devices: Path)
 def read_mig_minors(path: Path) -> str:
     """Empty where the driver knows no MIG."""
     try:
-        return read_start(path, _MAX_PROC_FILE_BYTES).decode(errors="replace")
+        return read_head(path, _MAX_PROC_FILE_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
 
-def _found(dev: Path) -> Iterator[tuple[str, DeviceFile]]:
+def _find_files(dev: Path) -> Iterator[tuple[str, DeviceFile]]:
     for pattern in _PATTERNS:
         for path in dev.glob(pattern):
             try:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import structlog
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
@@ -60,12 +60,12 @@ async def run(settings: DiscoverySettings, client: Client, stop: asyncio.Event) 
 
 async def _run(settings: DiscoverySettings, client: Client) -> None:
     written: NodeFacts | None = None
-    looks = 0
+    reads = 0
     while True:
-        facts = await asyncio.to_thread(look, settings)
-        if facts != written or looks % _READS_BETWEEN_CHECKS == 0:
+        facts = await asyncio.to_thread(read_facts, settings)
+        if facts != written or reads % _READS_BETWEEN_CHECKS == 0:
             written = facts if await _publish(settings.node_name, facts, client) else None
-        looks += 1
+        reads += 1
         await asyncio.sleep(settings.interval_s)
 
 
@@ -83,7 +83,7 @@ async def _publish(node_name: str, facts: NodeFacts, client: Client) -> bool:
     return True
 
 
-def look(settings: DiscoverySettings) -> NodeFacts:
+def read_facts(settings: DiscoverySettings) -> NodeFacts:
     """What the host's files say. What cannot be read is as if it were not there: the other facts still count."""
     os_release = _os_release(settings.host_root)
     return NodeFacts(
@@ -122,13 +122,13 @@ def _distribution(host_root: Path) -> str:
 
 def _os_release(host_root: Path) -> dict[str, str]:
     for name in _OS_RELEASE:
-        text = _text(_resolved_in_host(host_root, host_root / name))
+        text = _text(_resolve_in_host(host_root, host_root / name))
         if text:
-            return dict(_assignments(text))
+            return dict(_parse_assignments(text))
     return {}
 
 
-def _resolved_in_host(host_root: Path, path: Path) -> Path:
+def _resolve_in_host(host_root: Path, path: Path) -> Path:
     """A link to an absolute path means the host's, not this container's."""
     if path.is_symlink():
         target = path.readlink()
@@ -137,17 +137,17 @@ def _resolved_in_host(host_root: Path, path: Path) -> Path:
     return path
 
 
-def _assignments(text: str) -> list[tuple[str, str]]:
+def _parse_assignments(text: str) -> list[tuple[str, str]]:
     """os-release's lines: NAME=value, quoted as a shell would; lines that make no sense are passed over."""
     found = []
     for line in text.splitlines():
-        name, equals, value = line.strip().partition("=")
-        if equals and not name.startswith("#"):
-            found.append((name, _unquoted(value)))
+        name, separator, value = line.strip().partition("=")
+        if separator and not name.startswith("#"):
+            found.append((name, _unquote(value)))
     return found
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     try:
         return "".join(shlex.split(value)[:1])
     except ValueError:
@@ -156,6 +156,6 @@ def _unquoted(value: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return read_start(path, _MAX_OS_RELEASE_BYTES).decode(errors="replace").strip()
+        return read_head(path, _MAX_OS_RELEASE_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""

@@ -24,7 +24,7 @@ class DisputeEvents:
         about = node_ref(self._node)
         said, on_node, seen = dict[str, str](), "", None
         while True:
-            told = seen = await self._told.differs(seen)
+            told = seen = await self._told.wait_for_change(seen)
             if told is None:
                 continue
             before, said = said, {}

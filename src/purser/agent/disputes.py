@@ -22,7 +22,7 @@ from purser.core.dialects.hami import allocated_uuids
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.grant.reconcile import NodeRecords, PodBook, disputes_to_publish
 from purser.core.model import Device
-from purser.kube.backoff import Backoff, exponential
+from purser.kube.backoff import Backoff, exponential_delay
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.pods import has_started, is_terminal
@@ -70,7 +70,7 @@ class _Rest:
     @property
     def seconds(self) -> float:
         """How long the GPU stays disputed."""
-        return exponential(FIRST_DISPUTE_S, MAX_DISPUTE_S, self.repeats - 1) if self.repeats else 0.0
+        return exponential_delay(FIRST_DISPUTE_S, MAX_DISPUTE_S, self.repeats - 1) if self.repeats else 0.0
 
     @property
     def is_remembered_until(self) -> float:
@@ -176,7 +176,7 @@ class DisputeWatch:
                 pause = retry.next()
             except Exception as error:  # one odd pod must not end the agent, nor its reports of the others
                 pause = MAX_COMPARISON_PERIOD_S
-                self._pods.pods.failures.loop_failed("comparing records", error, pause)
+                self._pods.pods.failures.report_loop_failure("comparing records", error, pause)
             await until(self._clock.sleep(pause), self._look.wait())
             await self._clock.sleep(MIN_COMPARISON_PERIOD_S)
 
@@ -186,7 +186,7 @@ class DisputeWatch:
         books = self.books(listing)
         self._forget_settled()
         disputes = disputes_to_publish(
-            books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing)
+            books, [each.pod for each in self._refusals.values()], self._devices_of_ended_pods(listing)
         )
         self._reported_uids = frozenset(each.uid for each in disputes.held) | self._refusals.keys()
         if self.told.set(disputes) and not disputes.is_empty:
@@ -227,7 +227,7 @@ class DisputeWatch:
             kubelet={key: uuids & devices.keys() if devices else uuids for key, uuids in held.items()},
         )
 
-    def _held_by_ended(self, listing: Iterable[ListedPod]) -> list[HeldPod]:
+    def _devices_of_ended_pods(self, listing: Iterable[ListedPod]) -> list[HeldPod]:
         """What kubelet lists for pods that should hold nothing any more.
 
         A pod's status may say wrongly that it has ended; before it answers a list, kubelet releases the devices of pods
@@ -286,12 +286,12 @@ class DisputeWatch:
 
     def _next_check_s(self) -> float:
         now = self._clock.monotonic()
-        resting = [each.until - now for each in self._refusals.values() if each.until > now]
+        refusal_waits = [each.until - now for each in self._refusals.values() if each.until > now]
         ending = [due - now for due in (*self._ended.values(), *self._vanished.values()) if due > now]
         disputes = self.told.value
         if disputes is not None and any(each.why is HeldReason.ENDED for each in disputes.held):
             ending.append(TEARDOWN_TIMEOUT_S)  # kubelet gives no notice when it releases devices
-        return max(0.0, min([MAX_COMPARISON_PERIOD_S, *resting, *ending]))
+        return max(0.0, min([MAX_COMPARISON_PERIOD_S, *refusal_waits, *ending]))
 
 
 def gpus_of_pod(listed: ListedPod, pod: Pod | None) -> frozenset[str]:

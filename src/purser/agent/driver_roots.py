@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.nvml.library import find_library
 from purser.core.sharing import PluginSettings
 
@@ -28,7 +28,7 @@ def read_place(file: Path | None) -> DriverPlace | None:
     if file is None:
         return None
     try:
-        text = read_start(file, MAX_ROOTS_FILE_BYTES).decode(errors="replace")
+        text = read_head(file, MAX_ROOTS_FILE_BYTES).decode(errors="replace")
     except OSError:
         return None
     variables = dict(line.strip().partition("=")[::2] for line in text.splitlines())

@@ -7,7 +7,7 @@ import msgspec
 from purser.core.model import DeviceMode, Enforcement
 
 
-class EnforcedBy(StrEnum):
+class EnforcementChoice(StrEnum):
     """What is to hold shares."""
 
     AUTO = "auto"
@@ -28,14 +28,16 @@ class Holders(msgspec.Struct, frozen=True):
     """uuids of GPUs whose MPS daemon answers."""
 
 
-def enforcement_of_device(wanted: EnforcedBy, uuid: str, slots: int, mode: DeviceMode, holders: Holders) -> Enforcement:
+def enforcement_of_device(
+    wanted: EnforcementChoice, uuid: str, slots: int, mode: DeviceMode, holders: Holders
+) -> Enforcement:
     """What holds shares of a device; of one in mode ``mps`` nothing as long as its daemon does not answer."""
     if mode is DeviceMode.MIG:
         return Enforcement.MIG
     if mode is DeviceMode.MPS:
         return Enforcement.MPS if uuid in holders.mps else Enforcement.TIME_SLICING
-    if holders.library and wanted in (EnforcedBy.AUTO, EnforcedBy.MPS, EnforcedBy.HAMI_CORE):
+    if holders.library and wanted in (EnforcementChoice.AUTO, EnforcementChoice.MPS, EnforcementChoice.HAMI_CORE):
         return Enforcement.HAMI_CORE
     if slots == 1:
         return Enforcement.WHOLE_DEVICE
-    return Enforcement.NONE if wanted is EnforcedBy.NONE else Enforcement.TIME_SLICING
+    return Enforcement.NONE if wanted is EnforcementChoice.NONE else Enforcement.TIME_SLICING

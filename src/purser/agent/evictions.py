@@ -21,7 +21,7 @@ Evict = Callable[[NodePod], Awaitable[None]]
 """Ask for a pod's eviction. Raises `KubeError`, also where a disruption budget refuses it now."""
 
 
-def evicting(client: Client) -> Evict:
+def make_evict(client: Client) -> Evict:
     """What asks the API server for evictions, with a grace period of `MAX_EVICTION_GRACE_S` at most."""
 
     async def ask(pod: NodePod) -> None:

@@ -33,7 +33,7 @@ from purser.agent.nvml.driver import (
 from purser.agent.probing import DeviceReader, signs_of
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.agent.xids import XidListener, XidQueue
 from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
@@ -76,14 +76,14 @@ class DeviceMonitor:
         failures: ObjectFailures | None = None,
         clock: Clock | None = None,
         config: Latest[SharingConfig | None] | None = None,
-        on_misfit: Callable[[str], None] = lambda problem: None,
+        on_mismatch: Callable[[str], None] = lambda problem: None,
         on_empty_mig: Callable[[str], None] = lambda gpu: None,
         on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
         memory: HealthMemory | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
         GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures``
-        counts unexpected errors. ``config``, ``on_misfit``, ``on_empty_mig`` and ``on_notes`` are those
+        counts unexpected errors. ``config``, ``on_mismatch``, ``on_empty_mig`` and ``on_notes`` are those
         of `ConfiguredInventory`. ``memory`` has what the agent before this one knew; None: nothing is kept."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
@@ -94,11 +94,11 @@ class DeviceMonitor:
         self._failures = failures or ObjectFailures()
         self._clock = clock or SystemClock()
         self._config = config or Latest[SharingConfig | None](SharingConfig())
-        self.configured = ConfiguredInventory(settings, on_misfit, on_empty_mig, on_notes)
+        self.configured = ConfiguredInventory(settings, on_mismatch, on_empty_mig, on_notes)
         self._scans = 0
         self._changed: set[tuple[str, Facts]] = set()
         """GPUs whose facts differ from the last scan."""
-        self._reader = DeviceReader(settings.probe_timeout_s, self._on_unexpected)
+        self._reader = DeviceReader(settings.probe_timeout_s, self._report_unexpected)
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
@@ -140,7 +140,7 @@ class DeviceMonitor:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_going("judging Xids", lambda: self._judge_xids_forever(xids)))
                 tasks.create_task(keep_going("probing", self._probe_forever))
-                tasks.create_task(keep_going("looking for GPUs again", self._look_again_forever))
+                tasks.create_task(keep_going("looking for GPUs again", self._reopen_forever))
                 tasks.create_task(keep_going("reloading", lambda: self._reload_forever(reload)))
                 tasks.create_task(keep_going("following the configuration", self._follow_config_forever))
         finally:
@@ -154,8 +154,8 @@ class DeviceMonitor:
             if reopen and self._scanning is None:
                 await self._reopen()
             try:
-                self.gpus = self._with_newer_partitions(await self._enumerate())
-                self.info = await in_thread(self._driver.info, "purser-info")
+                self.gpus = self._merge_newer_partitions(await self._enumerate())
+                self.info = await run_in_thread(self._driver.info, "purser-info")
                 self.trouble = ""
             except DriverError as error:
                 self.trouble = f"the driver cannot list its devices: {error}"
@@ -166,7 +166,7 @@ class DeviceMonitor:
         known before still holds, and the other GPUs serve on."""
         if self._scanning is None:
             self._cut_since.clear()
-        future = self._scanning or in_thread(self._driver.scan, "purser-scan")
+        future = self._scanning or run_in_thread(self._driver.scan, "purser-scan")
         self._scanning = future
         done, _ = await asyncio.wait({future}, timeout=SCAN_TIMEOUT_S)
         if not done:
@@ -182,10 +182,10 @@ class DeviceMonitor:
         could not."""
         if migs is not None:
             self._cut_since[uuid] = migs
-            self.gpus = self._with_newer_partitions(self.gpus)
+            self.gpus = self._merge_newer_partitions(self.gpus)
         self._publish()
 
-    def _with_newer_partitions(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    def _merge_newer_partitions(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         """A scan that began before has the earlier MIG devices."""
         newer = self._cut_since
         return tuple(
@@ -224,8 +224,8 @@ class DeviceMonitor:
         Raises `DriverError`, and what the action raises.
         """
         async with self._probing, self._driver_turn:
-            await in_thread(lambda: self._driver.while_closed(action), "purser-reset")
-            self.gpus = self._with_newer_partitions(await self._enumerate())
+            await run_in_thread(lambda: self._driver.while_closed(action), "purser-reset")
+            self.gpus = self._merge_newer_partitions(await self._enumerate())
             self._set_health(uuid, after_reset(self._health_of(uuid)))
         self._take_scan()
         self._probe_now.set()
@@ -236,9 +236,9 @@ class DeviceMonitor:
         if self.trouble or not self.identified().keys() <= self.readings.keys():
             return None
         found = {uuid: self._health_of(uuid) for uuid in self.identified()}
-        return found | dict(self._unidentified())
+        return found | dict(self._unidentified_health())
 
-    def _unidentified(self) -> list[tuple[str, GpuHealth]]:
+    def _unidentified_health(self) -> list[tuple[str, GpuHealth]]:
         gpus = unreadable(self.gpus)
         return [(f"GPU {gpu.index}", self._after_probe(GpuHealth(), Signs(fault=gpu.fault))) for gpu in gpus]
 
@@ -251,18 +251,18 @@ class DeviceMonitor:
     def _neighbours(self, uuid: str) -> list[DeviceReading]:
         """The last readings of the other GPUs of the same model."""
         model = self.identified()[uuid].name if uuid in self.identified() else ""
-        alike = (other for other, gpu in self.identified().items() if gpu.name == model and other != uuid)
-        return [self.readings[other] for other in alike if other in self.readings]
+        same_model = (other for other, gpu in self.identified().items() if gpu.name == model and other != uuid)
+        return [self.readings[other] for other in same_model if other in self.readings]
 
-    def _on_unexpected(self, error: Exception) -> None:
+    def _report_unexpected(self, error: Exception) -> None:
         self._failures.failed(NODES, node_ref(self._settings.node_name), error)
 
     async def _reopen(self) -> None:
         try:
             if self.info.absent and self._find_driver is not None:
-                self._driver = await in_thread(self._find_driver, "purser-open")
+                self._driver = await run_in_thread(self._find_driver, "purser-open")
             else:
-                await in_thread(self._driver.reopen, "purser-reopen")
+                await run_in_thread(self._driver.reopen, "purser-reopen")
             self._warn("Cannot reopen the driver")
         except DriverError as error:
             self._warn("Cannot reopen the driver", error)
@@ -274,11 +274,11 @@ class DeviceMonitor:
         for gpu in self.gpus:
             if gpu.uuid and gpu.fault is not None:
                 self._take_probe(gpu.uuid, Signs(fault=gpu.fault))
-        left_out = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
-        for index, fault in left_out.items():
+        unreadable_gpus = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
+        for index, fault in unreadable_gpus.items():
             if self._left_out.get(index) != fault:
                 log.error("A GPU cannot be identified and is ignored", index=index, fault=fault)
-        self._left_out = left_out
+        self._left_out = unreadable_gpus
         if not self.gpus and not self.trouble:
             self.trouble = self.info.absent or "the driver lists no devices"
         self._warn("No devices to advertise", "" if self.gpus else self.trouble)
@@ -309,12 +309,12 @@ class DeviceMonitor:
         if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
             self.inventory.set(made)
         known = [(gpu.label, self._health_of(uuid)) for uuid, gpu in self.identified().items()]
-        self.condition.set(condition_of(known + self._unidentified()))
+        self.condition.set(condition_of(known + self._unidentified_health()))
 
     async def _follow_config_forever(self) -> None:
         config = self._config.value
         while True:
-            config = await self._config.differs(config)
+            config = await self._config.wait_for_change(config)
             self._publish()
 
     def _health_of(self, uuid: str) -> GpuHealth:
@@ -380,7 +380,7 @@ class DeviceMonitor:
                     await self._probe_now.wait()
             self._probe_now.clear()
 
-    async def _look_again_forever(self) -> None:
+    async def _reopen_forever(self) -> None:
         pause_s = self._settings.reopen_interval_s
         backoff, not_before = Backoff(pause_s, max(pause_s, REOPEN_CAP_S)), 0.0
         while True:
@@ -393,7 +393,7 @@ class DeviceMonitor:
             if len(answer) == len(self.gpus):
                 backoff.reset()
                 not_before = 0.0
-            elif now >= not_before and await self._can_show_more(answer):
+            elif now >= not_before and await self._would_show_change(answer):
                 not_before = now + backoff.next()
                 await self.scan(reopen=True)
             elif any(gpu.fault is not None for gpu in self.gpus):
@@ -404,10 +404,10 @@ class DeviceMonitor:
         known = self.identified().items()
         return frozenset(uuid for uuid, gpu in known if gpu.fault is None and not self._health_of(uuid).fails_calls)
 
-    async def _can_show_more(self, answer: frozenset[str]) -> bool:
+    async def _would_show_change(self, answer: frozenset[str]) -> bool:
         """Whether reopening the driver brings back a GPU, or takes away one that is not listed any more."""
         try:
-            seen = await in_thread(self._driver.answering, "purser-look")
+            seen = await run_in_thread(self._driver.answering_uuids, "purser-look")
         except DriverError as error:
             self._warn("Cannot check for GPUs that do not answer", error)
             return False

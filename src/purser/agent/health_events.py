@@ -22,7 +22,7 @@ _REASONS: Mapping[News, tuple[AgentReason, AgentReason]] = {
 }
 """Of the event on the node, and of those on pods."""
 
-_MOVE = "If you recreate the pod, the new pod gets another GPU"
+_RECREATE_ADVICE = "If you recreate the pod, the new pod gets another GPU"
 
 
 def mig_parents(inventory: NodeInventory | None) -> Mapping[str, str]:
@@ -58,8 +58,8 @@ class HealthEvents:
         self._recorder.event(node_ref(self._node), reason, f"{self.name(uuid)} {news.words}", type=kind)
         message = f"{self.name(uuid)}, which this pod holds, {news.words}"
         for pod in self.holders(uuid):
-            advised = f"{message}. {_MOVE}" if news.news is News.UNHEALTHY else message
-            self._recorder.event(ref_of(PODS, pod), reason_on_pods, advised, type=kind)
+            advice = f"{message}. {_RECREATE_ADVICE}" if news.news is News.UNHEALTHY else message
+            self._recorder.event(ref_of(PODS, pod), reason_on_pods, advice, type=kind)
 
     def report_program_error(self, uuid: str, xid: int) -> None:
         """An Xid that leaves the GPU as it is: whose program it was, the driver does not say to all who hold it."""

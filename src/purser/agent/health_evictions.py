@@ -52,10 +52,10 @@ class UnhealthyEvictions:
             return
         unhealthy = {uuid: each.reason for uuid, each in health.items() if not each.takes_pods}
         self._unhealthy_since = {uuid: self._unhealthy_since.get(uuid, now) for uuid in sorted(unhealthy)}
-        lasting = (uuid for uuid, since in self._unhealthy_since.items() if now - since >= UNHEALTHY_PATIENCE_S)
+        overdue = (uuid for uuid, since in self._unhealthy_since.items() if now - since >= UNHEALTHY_PATIENCE_S)
         holding = [
             (f"{self._events.name(uuid)} is unhealthy: {unhealthy[uuid]}", pod)
-            for uuid in lasting
+            for uuid in overdue
             for pod in self._events.holders(uuid)
         ]
         ending = {pod.metadata.uid for _, pod in holding if is_ending(pod)}

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.agent.settings import AgentSettings
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.health.machine import GpuHealth
-from purser.core.health.memory import RememberedHealth, recalled, to_remember
+from purser.core.health.memory import RememberedHealth, remembered_xids, restore_health
 
 log = structlog.get_logger("purser.agent")
 
@@ -51,7 +51,7 @@ class HealthMemory:
 
     def keep(self, gpus: Mapping[str, GpuHealth]) -> None:
         """Write what is to be known of these GPUs by the next agent, if that is not what was written last."""
-        found = RememberedHealth(self._boot_id, to_remember({**self._awaited, **gpus}))
+        found = RememberedHealth(self._boot_id, remembered_xids({**self._awaited, **gpus}))
         if not self._boot_id or found == self._written:
             return
         try:
@@ -64,18 +64,18 @@ class HealthMemory:
 
     def _read(self) -> None:
         try:
-            found = health_file.read(read_start(self._path, MAX_HEALTH_FILE_BYTES + 1))
+            found = health_file.read(read_head(self._path, MAX_HEALTH_FILE_BYTES + 1))
         except FileNotFoundError:
             return
         except (OSError, UnreadableError) as error:
             log.warning("The stored GPU health cannot be used", path=str(self._path), error=str(error))
             return
         if found.boot_id == self._boot_id:
-            self._written, self._awaited = found, recalled(found.xids)
+            self._written, self._awaited = found, restore_health(found.xids)
 
 
 def _boot_id(path: Path) -> str:
     try:
-        return read_start(path, 64).decode().strip()
+        return read_head(path, 64).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""

@@ -11,7 +11,7 @@ from purser.agent.admission import ListedPod
 from purser.agent.book import BookedPod
 
 
-def still_listed(pods: Mapping[str, BookedPod], listing: Iterable[ListedPod]) -> frozenset[str]:
+def pods_still_listed(pods: Mapping[str, BookedPod], listing: Iterable[ListedPod]) -> frozenset[str]:
     """Those of some pods, by uid, of which kubelet lists ids that they were given.
 
     kubelet names pods without their uids. Of several pods with one name, the one that was given an id last holds it:
@@ -22,7 +22,7 @@ def still_listed(pods: Mapping[str, BookedPod], listing: Iterable[ListedPod]) ->
     return frozenset(owners[each] for each in ids if each in owners)
 
 
-def unbooked(pods: Mapping[str, BookedPod], listing: Iterable[ListedPod]) -> dict[str, frozenset[str]]:
+def unbooked_ids(pods: Mapping[str, BookedPod], listing: Iterable[ListedPod]) -> dict[str, frozenset[str]]:
     """The ids that kubelet lists and that none of some pods was given, by pod key."""
     owners = _owners(pods)
     found: dict[str, frozenset[str]] = {}

@@ -53,11 +53,11 @@ def remove_dir(settings: AgentSettings, path: Path) -> None:
     folder = on_host(settings, path)
     if not folder.is_dir() or folder.is_symlink():
         return
-    away = folder.with_name(f".{secrets.token_hex(8)}")
+    renamed = folder.with_name(f".{secrets.token_hex(8)}")
     try:
-        folder.rename(away)
-        _empty(away, time.monotonic() + REMOVE_TIMEOUT_S)
-        away.rmdir()
+        folder.rename(renamed)
+        _empty(renamed, time.monotonic() + REMOVE_TIMEOUT_S)
+        renamed.rmdir()
     except OSError as error:
         log.warning("Cannot remove a folder", path=str(folder), error=str(error))
 
@@ -70,12 +70,12 @@ def _empty(folder: Path, deadline: float) -> None:
     try:
         while names := os.listdir(top):  # noqa: PTH208  a path has no descriptor
             for name in names:
-                if _unlinked(name, top, deadline):
+                if _try_unlink(name, top, deadline):
                     continue
                 inner = os.open(name, flags, dir_fd=top)
                 try:
                     for each in os.listdir(inner):  # noqa: PTH208
-                        if not _unlinked(each, inner, deadline):
+                        if not _try_unlink(each, inner, deadline):
                             os.rename(each, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=top)
                 finally:
                     os.close(inner)
@@ -84,7 +84,7 @@ def _empty(folder: Path, deadline: float) -> None:
         os.close(top)
 
 
-def _unlinked(name: str, folder: int, deadline: float) -> bool:
+def _try_unlink(name: str, folder: int, deadline: float) -> bool:
     """Remove what is not a folder; False for one that is."""
     if time.monotonic() > deadline:
         raise OSError(errno.EBUSY, "the folder contains too many files, or another process keeps writing to it")

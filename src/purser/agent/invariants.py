@@ -63,7 +63,7 @@ class BookInvariantWatch:
     def __init__(self, book: Book, kubelet: KubeletBooks, metrics: AgentMetrics, clock: Clock) -> None:
         self._book = book
         self._kubelet = kubelet
-        self._reports = InvariantReports(metrics.violated)
+        self._reports = InvariantReports(metrics.count_violation)
         self._clock = clock
         self._seen: set[tuple[str, str]] = set()
 
@@ -81,5 +81,5 @@ class BookInvariantWatch:
             listing = ()
         found = book_violations(self._book, listing)
         self._reports.report(each for each in found if (each.invariant, each.subject) in self._seen)
-        self._reports.swept()
+        self._reports.end_sweep()
         self._seen = {(each.invariant, each.subject) for each in found}

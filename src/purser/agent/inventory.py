@@ -6,21 +6,21 @@ from typing import TypeAlias
 
 import msgspec
 
-from purser.agent.enforcement import EnforcedBy, Holders, enforcement_of_device
+from purser.agent.enforcement import EnforcementChoice, Holders, enforcement_of_device
 from purser.agent.mps.capability import max_clients, mps_obstacle
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
-from purser.core.device.ids import id_order, reported_numa_nodes
+from purser.core.device.ids import id_sort_key, reported_numa_nodes
 from purser.core.dialects.managed import is_managed
 from purser.core.health.machine import GpuHealth
 from purser.core.mig import MIG_KINDS, MigPlacement
-from purser.core.mig.listing import ids_by_resource, most_instances
+from purser.core.mig.listing import ids_by_resource, max_instances
 from purser.core.mig.profiles import compute_slices_of
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory, PartitionedGpu
 from purser.core.names import GPU_RESOURCE
-from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised, is_one_each
-from purser.core.sharing.managed import only_managed
+from purser.core.sharing import AdvertisedDevice, SharingStrategy, advertised_devices, refuses_second_replica
+from purser.core.sharing.managed import managed_devices
 
 LIBRARY_FILE = "libvgpu.so"
 """HAMi-core's preload library, in `AgentSettings.hami_core_dir`."""
@@ -62,11 +62,11 @@ def make_inventory(
     agent_version: str,
     held: Mapping[str, HeldInstances] | None = None,
     problems: list[str] | None = None,
-    misfit: str = "",
+    mismatch: str = "",
 ) -> NodeInventory:
     """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`), and so
     are those that the configuration keeps from pods. ``held``: by uuid, of GPUs that are cut on demand. ``problems``:
-    takes a sentence for each thing that the configuration says and these GPUs are not. ``misfit``: why the node's own
+    takes a sentence for each thing that the configuration says and these GPUs are not. ``mismatch``: why the node's own
     configuration, which sets a MIG strategy, does not hold.
 
     Raises `SharingError` where the configuration and these GPUs do not go together at all.
@@ -76,8 +76,8 @@ def make_inventory(
     by_uuid = _gpus_for_pods(basis)
     node_gpus = [gpu.as_node_gpu() for gpu in by_uuid.values()]
     problems += config.set_aside.missing((gpu.uuid, gpu.index) for gpu in basis.gpus if gpu.uuid)
-    found = only_managed(
-        advertised(node_gpus, config.file, config.settings.mig_strategy, problems),
+    found = managed_devices(
+        advertised_devices(node_gpus, config.file, config.settings.mig_strategy, problems),
         config.file,
         lambda name: is_managed(name, settings.managed_resources),
         problems,
@@ -87,13 +87,15 @@ def make_inventory(
         gpu = by_uuid[each.parent or each.uuid]
         reason = _obstacle(gpu, health)
         if not reason and gpu.is_partitioned and not (each.parent or each.mig_kind):
-            reason = f"MIG mode is on, but the node's configuration does not match: {misfit}" if misfit else MIG_REASON
+            reason = (
+                f"MIG mode is on, but the node's configuration does not match: {mismatch}" if mismatch else MIG_REASON
+            )
         if each.mig_kind:
             devices.append(_partitioned_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
             continue
         whole = _device(settings, info, gpu, each, reason, holders)
-        divided = each.sharing is not SharingStrategy.NONE
-        devices.append(_replicated_device(settings, whole, each, config, holders) if divided else whole)
+        is_shared = each.sharing is not SharingStrategy.NONE
+        devices.append(_replicated_device(settings, whole, each, config, holders) if is_shared else whole)
     listed = {each.uuid for each in found}
     cut = (gpu for uuid, gpu in by_uuid.items() if gpu.is_partitioned and uuid not in listed)
     by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
@@ -129,7 +131,7 @@ def _device(
     if mode is DeviceMode.SHARED and not each.memory_mib:  # nobody knows how much a share would be
         mode = DeviceMode.WHOLE
     slots = settings.slots if mode is DeviceMode.SHARED else 1
-    if settings.enforcement is EnforcedBy.MPS and slots > 1 and not mps_obstacle(gpu, info.cuda_version):
+    if settings.enforcement is EnforcementChoice.MPS and slots > 1 and not mps_obstacle(gpu, info.cuda_version):
         mode, slots = DeviceMode.MPS, min(slots, max_clients(gpu, info.cuda_version))
     return Device(
         uuid=each.uuid,
@@ -161,7 +163,7 @@ def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: 
         index=gpu.index,
         model=gpu.name,
         memory_mib=each.memory_mib,
-        slots=most_instances(MIG_KINDS[each.mig_kind]),
+        slots=max_instances(MIG_KINDS[each.mig_kind]),
         numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
         pci_bus_id=gpu.pci_bus_id,
         mode=DeviceMode.MIG,
@@ -179,7 +181,10 @@ def _replicated_device(
     settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, holders: Holders
 ) -> Device:
     """The same as this many equal replicas, which HAMi-core does not limit: they have no amounts."""
-    by_mps = each.sharing is SharingStrategy.MPS and settings.enforcement in (EnforcedBy.AUTO, EnforcedBy.MPS)
+    by_mps = each.sharing is SharingStrategy.MPS and settings.enforcement in (
+        EnforcementChoice.AUTO,
+        EnforcementChoice.MPS,
+    )
     mode = DeviceMode.MPS if by_mps else DeviceMode.TIME_SLICING
     holders = Holders(mps=holders.mps)
     return msgspec.structs.replace(
@@ -188,7 +193,7 @@ def _replicated_device(
         replicas=each.replicas,
         mode=mode,
         enforcement=enforcement_of_device(settings.enforcement, each.uuid, each.replicas, mode, holders),
-        one_each=is_one_each(config.file.sharing),
+        one_each=refuses_second_replica(config.file.sharing),
         packed=config.settings.allocation_policy == "packed",
     )
 
@@ -229,7 +234,7 @@ def advertise(inventory: NodeInventory, held: Mapping[str, str]) -> tuple[Kubele
         for device_id, resource in held.items()
         if (resource, device_id) not in known
     ]
-    return tuple(sorted(listed + gone, key=lambda entry: (id_order(entry.id), entry.resource)))
+    return tuple(sorted(listed + gone, key=lambda entry: (id_sort_key(entry.id), entry.resource)))
 
 
 def has_library(settings: AgentSettings) -> bool:

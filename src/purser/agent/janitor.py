@@ -11,7 +11,7 @@ import structlog
 from purser.adapters.pods import ref_of_grant
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book
-from purser.agent.holding import still_listed
+from purser.agent.holding import pods_still_listed
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
 from purser.kube.objects import Pod
@@ -81,7 +81,7 @@ class Janitor:
         if not booked:
             return list(over)
         try:
-            held = booked & still_listed(self._book.pods, await self._kubelet.list())
+            held = booked & pods_still_listed(self._book.pods, await self._kubelet.list())
         except KubeletError as error:
             log.warning("Cannot check with kubelet whether finished pods still hold devices", error=str(error))
             held = booked

@@ -27,7 +27,7 @@ class Latest(Generic[T]):
         changed.set()
         return True
 
-    async def differs(self, seen: T) -> T:
+    async def wait_for_change(self, seen: T) -> T:
         """The first value that differs from the one that was seen."""
         while self._value == seen:
             await self._changed.wait()

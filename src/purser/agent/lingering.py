@@ -53,8 +53,8 @@ class LingeringPods:
         if not suspects:
             return None
         found = (each for each in self._book.violations(suspects) if each.uuid in uuids)
-        return next(((each, holder) for each in found for holder in _on(each.uuid, suspects)), None)
+        return next(((each, holder) for each in found for holder in _grants_on(each.uuid, suspects)), None)
 
 
-def _on(uuid: str, grants: Iterable[Grant]) -> Iterable[Grant]:
+def _grants_on(uuid: str, grants: Iterable[Grant]) -> Iterable[Grant]:
     return (grant for grant in grants if uuid in pod_usage(grant))

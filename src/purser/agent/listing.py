@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from purser.agent.allocation import DeviceList, DeviceListing
-from purser.agent.cdi.names import MORE_CLASSES
+from purser.agent.cdi.names import NON_GPU_CLASSES
 from purser.agent.devicefiles import IMEX_CHANNEL
 from purser.agent.inventory import device_indexes
 from purser.agent.nvml.driver import Gpu
@@ -14,7 +14,7 @@ def listing_of(
     settings: PluginSettings, gpus: Iterable[Gpu], device_files: Collection[str], cdi_classes: Collection[str] = ()
 ) -> DeviceListing:
     """``device_files``: names in /dev; ``cdi_classes``: those of which there is a CDI specification."""
-    wanted = tuple(each for each in MORE_CLASSES if getattr(settings, each))
+    wanted = tuple(each for each in NON_GPU_CLASSES if getattr(settings, each))
     return DeviceListing(
         ways=frozenset(map(DeviceList, settings.device_lists)),
         indexes=device_indexes(gpus) if settings.device_ids == "index" else {},

@@ -17,7 +17,7 @@ from purser.core.consistency import Invariant
 from purser.core.grant.disputes import NodeDisputes
 from purser.core.health.fabric import FabricState
 from purser.core.kubernetes.quantities import MIB
-from purser.core.ledger import UNUSED, Usage
+from purser.core.ledger import NO_USAGE, Usage
 from purser.core.model import ContainerGrant, Device, DeviceShare, NodeInventory
 from purser.core.pod.phases import phases
 
@@ -97,7 +97,7 @@ class AgentMetrics:
         for each in (Invariant.NODE_USAGE, Invariant.NAMESPACE_DEMAND, Invariant.GRANT_INDEX, *BookInvariant):
             self._invariants.labels(each.value)
 
-    def violated(self, invariant: str) -> None:
+    def count_violation(self, invariant: str) -> None:
         """An invariant of the agent's records was found violated."""
         self._invariants.labels(invariant).inc()
 
@@ -143,7 +143,7 @@ class _NodeCollector(Collector):
         devices = () if snapshot.inventory is None else snapshot.inventory.devices
         yield from _devices(devices, snapshot.degraded)
         yield from _usage(devices, snapshot.usage)
-        yield _uncorrected(snapshot.readings)
+        yield _uncorrected_errors(snapshot.readings)
         yield _domains(snapshot.readings)
         yield from families(snapshot.measured)
         yield from _grants(snapshot.pods, snapshot.policies, snapshot.running)
@@ -216,7 +216,7 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
 def _usage(devices: Iterable[Device], usages: dict[str, Usage]) -> Iterator[Metric]:
     """What pods hold, by the ledger: zero for unused devices, and what is held of devices that are gone."""
     uuids = sorted({device.uuid for device in devices} | usages.keys())
-    held = [(uuid, usages.get(uuid, UNUSED)) for uuid in uuids]
+    held = [(uuid, usages.get(uuid, NO_USAGE)) for uuid in uuids]
     yield by_uuid(
         "purser_device_granted_slots", "Slots allocated to pods.", ((uuid, usage.slots) for uuid, usage in held)
     )
@@ -232,7 +232,7 @@ def _usage(devices: Iterable[Device], usages: dict[str, Usage]) -> Iterator[Metr
     )
 
 
-def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
+def _uncorrected_errors(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
     family = CounterMetricFamily(
         "purser_device_ecc_uncorrected_errors", "Uncorrected ECC errors since the driver was loaded.", labels=["uuid"]
     )
@@ -269,9 +269,9 @@ def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Con
     )
     for pod in pods:
         for part, share in _held_at_once(pod, runs=pod.grant.pod_uid in running):
-            whose = (pod.grant.namespace, pod.grant.pod, part.container)
+            owner = (pod.grant.namespace, pod.grant.pod, part.container)
             enforcement = pod.containers[part.container].enforcement.value
-            labels = [*whose, share.uuid, enforcement, policies.get(pod.grant.key, "")]
+            labels = [*owner, share.uuid, enforcement, policies.get(pod.grant.key, "")]
             memory.add_metric(labels, share.memory_mib * MIB)
             cores.add_metric(labels, share.cores_percent / 100)
     yield memory
@@ -281,9 +281,9 @@ def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Con
 def _held_at_once(pod: BookedPod, *, runs: bool) -> Iterator[tuple[ContainerGrant, DeviceShare]]:
     """What the pod's containers hold, so that sums are right: kubelet gives an app container the devices that an init
     container had before it. Of each GPU that is what containers that run together hold most of."""
-    together = tuple(phases([part for part in pod.grant.containers if part.container in pod.containers]))
+    concurrent = tuple(phases([part for part in pod.grant.containers if part.container in pod.containers]))
     of_gpu: dict[str, list[tuple[ContainerGrant, DeviceShare]]] = {}
-    for parts in together[-1:] if runs else reversed(together):
+    for parts in concurrent[-1:] if runs else reversed(concurrent):
         held: dict[str, list[tuple[ContainerGrant, DeviceShare]]] = {}
         for part in parts:
             for share in part.shares:

@@ -41,9 +41,9 @@ class MpsEvents(MpsHooks):
         """See `MpsHooks.changed`."""
         self._on_changed()
         if problem:
-            self.unavailable(uuid, problem)
+            self.report_unavailable(uuid, problem)
 
-    def unavailable(self, uuid: str, problem: str) -> None:
+    def report_unavailable(self, uuid: str, problem: str) -> None:
         """A GPU is not shared by MPS though it is to be."""
         message = f"{self._name(uuid)} is not shared with MPS: {problem}"
         self._recorder.event(node_ref(self._node), AgentReason.MPS_UNAVAILABLE, message, type="Warning")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.settings import AgentSettings
 from purser.core.decoding import brief
 
@@ -111,6 +111,6 @@ def _record_holder(lock: int, name: str) -> None:
 def _holder(path: Path) -> str:
     """As namespace/pod."""
     try:
-        return brief(read_start(path, 512).decode(errors="replace")) or "of unknown name"
+        return brief(read_head(path, 512).decode(errors="replace")) or "of unknown name"
     except OSError:
         return "of unknown name"

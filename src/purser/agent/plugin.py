@@ -108,10 +108,10 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         log.info("Kubelet opened a ListAndWatch stream", resource=self._resource, streams=self.streams.value)
         try:
             devices, freed = self._devices.value, self._freed.value
-            sent = self._own(devices)
+            sent = self._own_devices(devices)
             yield device_list(sent)
             while True:
-                changed = await until(self._devices.differs(devices), self._stop_or_release(freed))
+                changed = await until(self._devices.wait_for_change(devices), self._stop_or_release(freed))
                 if self._stopping.is_set():
                     return
                 if changed is None:
@@ -119,7 +119,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
                     yield device_list(sent)
                     continue
                 devices = changed
-                if (own := self._own(devices)) != sent:
+                if (own := self._own_devices(devices)) != sent:
                     sent = own
                     yield device_list(sent)
         finally:
@@ -127,13 +127,13 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
             log.info("A ListAndWatch stream to kubelet closed", resource=self._resource, streams=self.streams.value)
 
     async def _stop_or_release(self, freed: int) -> None:
-        async def frees() -> None:
-            await self._freed.differs(freed)
+        async def wait_for_release() -> None:
+            await self._freed.wait_for_change(freed)
             await asyncio.sleep(RELEASE_PAUSE_S)
 
-        await until(frees(), self._stopping.wait())
+        await until(wait_for_release(), self._stopping.wait())
 
-    def _own(self, devices: tuple[KubeletDevice, ...]) -> tuple[KubeletDevice, ...]:
+    def _own_devices(self, devices: tuple[KubeletDevice, ...]) -> tuple[KubeletDevice, ...]:
         return tuple(device for device in devices if device.resource == self._resource)
 
     async def GetPreferredAllocation(

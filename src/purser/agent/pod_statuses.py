@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from purser.core.monitoring.accounts import PodContainers
-from purser.core.monitoring.cgroups import id_in_status
+from purser.core.monitoring.cgroups import cgroup_id_of
 from purser.kube.objects import MIRROR_POD_ANNOTATION, Pod, PodSpec, PodStatus, Slim
 from purser.kube.resources import PODS
 
@@ -54,7 +54,7 @@ def by_kubelet_uid(pods: Iterable[NodePod]) -> dict[str, PodContainers]:
     for pod in pods:
         meta, status = pod.metadata, pod.status
         statuses = (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses)
-        containers = {id_in_status(each.container_id): each.name for each in statuses if each.container_id}
+        containers = {cgroup_id_of(each.container_id): each.name for each in statuses if each.container_id}
         entry = PodContainers(meta.uid, meta.namespace, meta.name, containers)
         found[meta.uid] = entry
         if mirrored := meta.annotations.get(MIRROR_POD_ANNOTATION):

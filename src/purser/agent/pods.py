@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from purser.adapters.pods import devices_asked, pod_spec
 from purser.agent.allocation import ContainerFacts
 from purser.agent.pod_statuses import NODE_PODS
-from purser.core.dialects import DialectError, hami, restored
+from purser.core.dialects import DialectError, hami, restore_pod
 from purser.core.dialects.policies import node_policy_word
 from purser.core.grant import signing
 from purser.core.grant.enforcement import spec_hold
 from purser.core.model import Grant
 from purser.core.names import (
-    AWAITED,
+    AWAITS_GRANT,
     AWAITS_GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
     GRANT_KEY_CONFIGMAP_FIELD,
@@ -38,11 +38,11 @@ from purser.recent import Recent
 
 log = structlog.get_logger("purser.agent")
 
-UNGRANTED = "the pod requests devices but has no grant"
+UNGRANTED_PROBLEM = "the pod requests devices but has no grant"
 """The problem that time does not heal: node and grant come in one write."""
 
-UNADOPTED = "another scheduler placed the pod, and Purser's scheduler has not granted it GPUs yet"
-"""The problem that Purser's scheduler heals, or makes `UNGRANTED`."""
+UNADOPTED_PROBLEM = "another scheduler placed the pod, and Purser's scheduler has not granted it GPUs yet"
+"""The problem that Purser's scheduler heals, or makes `UNGRANTED_PROBLEM`."""
 
 FAILED = "the agent failed to process the pod: see the agent's log"
 """The problem of a pod on which the agent itself fails."""
@@ -76,7 +76,7 @@ def container_facts(pod: Pod, container: str) -> ContainerFacts:
     """What of a container's spec matters for what it is given."""
     spec = pod_spec(pod)
     with suppress(DialectError):  # the webhook lets none in; without it the container has what it shows
-        spec = restored(spec)
+        spec = restore_pod(spec)
     found = next((each for each in spec.containers if each.name == container), None)
     if found is None:
         return ContainerFacts()
@@ -135,11 +135,11 @@ class NodePods:
 
     def is_ungranted(self, pod: Pod) -> bool:
         """Whether a pod asks for devices, and its annotations say nothing of a grant."""
-        return self._grant_of(pod) in (UNGRANTED, UNADOPTED)
+        return self._grant_of(pod) in (UNGRANTED_PROBLEM, UNADOPTED_PROBLEM)
 
     def awaits_grant(self, pod: Pod) -> bool:
         """Whether another scheduler placed the pod, and Purser's has yet to grant or refuse it GPUs."""
-        return self._grant_of(pod) == UNADOPTED
+        return self._grant_of(pod) == UNADOPTED_PROBLEM
 
     def _is_live(self, pod: Pod) -> bool:
         return pod.spec.node_name == self._node and not is_terminal(pod)
@@ -190,7 +190,7 @@ class NodePods:
         """The watch of the keys may lag as that of the pods may, and a refusal is for good. Whether that succeeded."""
         try:
             async with asyncio.timeout(POD_FETCH_TIMEOUT_S):
-                await self.key_maps.relist()
+                await self.key_maps.wait_for_relist()
         except (TimeoutError, KubeError) as error:
             log.warning("Cannot refresh the scheduler's keys", error=str(error))
             return False
@@ -230,7 +230,11 @@ class NodePods:
             annotations = pod.metadata.annotations
             is_by_hami = self._knows_hami and annotations.get(hami.VGPU_NODE) == self._node
             waits = is_by_hami and annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
-            return UNADOPTED if waits or annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED else UNGRANTED
+            return (
+                UNADOPTED_PROBLEM
+                if waits or annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITS_GRANT
+                else UNGRANTED_PROBLEM
+            )
         granted = {part.container: len(part.shares) for part in grant.containers}
         if granted != asked:
             return f"the grant covers {granted or 'nothing'}, but the pod's containers request {asked or 'nothing'}"

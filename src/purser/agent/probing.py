@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from purser.agent.nvml.driver import DeviceReading, Driver
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.decoding import brief
 from purser.core.health.fabric import missing_domain
 from purser.core.health.signs import DeviceFault, FaultKind, Signs
@@ -21,7 +21,7 @@ class DeviceReader:
 
     async def read(self, driver: Driver, uuid: str) -> DeviceReading:
         """One reading; a GPU whose call still hangs is not asked again, and faulty."""
-        future = self._pending.get(uuid) or in_thread(lambda: driver.read(uuid), f"purser-read-{uuid[-4:]}")
+        future = self._pending.get(uuid) or run_in_thread(lambda: driver.read(uuid), f"purser-read-{uuid[-4:]}")
         self._pending[uuid] = future
         done, _ = await asyncio.wait({future}, timeout=self._timeout_s)
         if not done:

@@ -5,21 +5,21 @@ server and kubelet's list say.
 from collections.abc import Collection
 from pathlib import Path
 
-from purser.agent.files import read_start
-from purser.agent.threads import in_thread
+from purser.agent.files import read_head
+from purser.agent.threads import run_in_thread
 from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, owner_of
 
 PROC = Path("/proc")
 """The agent is in the host's pid namespace (``hostPID``)."""
 
 _MAX_STAT_BYTES = 4096
-_ENDED = (b"Z", b"X")
+_ENDED_STATES = (b"Z", b"X")
 """States of proc_pid_stat(5): a zombie uses no GPU."""
 
 
 async def find_pods_with_processes(uids: Collection[str]) -> frozenset[str]:
     """See `pods_with_processes`."""
-    return await in_thread(lambda: pods_with_processes(PROC, uids), "purser-processes")
+    return await run_in_thread(lambda: pods_with_processes(PROC, uids), "purser-processes")
 
 
 def pods_with_processes(proc: Path, uids: Collection[str]) -> frozenset[str]:
@@ -27,7 +27,7 @@ def pods_with_processes(proc: Path, uids: Collection[str]) -> frozenset[str]:
     found: set[str] = set()
     for process in proc.glob("[0-9]*"):
         try:
-            owner = owner_of(read_start(process / "cgroup", MAX_CGROUP_BYTES).decode("utf-8", "replace"))
+            owner = owner_of(read_head(process / "cgroup", MAX_CGROUP_BYTES).decode("utf-8", "replace"))
             if owner is not None and owner.pod_uid in uids and owner.pod_uid not in found and not _has_ended(process):
                 found.add(owner.pod_uid)
         except OSError:  # it has ended meanwhile
@@ -37,4 +37,4 @@ def pods_with_processes(proc: Path, uids: Collection[str]) -> frozenset[str]:
 
 def _has_ended(process: Path) -> bool:
     """The state comes after the name, which may have any characters in its parentheses."""
-    return read_start(process / "stat", _MAX_STAT_BYTES).rpartition(b") ")[2].startswith(_ENDED)
+    return read_head(process / "stat", _MAX_STAT_BYTES).rpartition(b") ")[2].startswith(_ENDED_STATES)

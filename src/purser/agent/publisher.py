@@ -27,7 +27,7 @@ from purser.core.names import (
     INVENTORY_ANNOTATION,
     KUBELET_ANNOTATION,
 )
-from purser.core.node.amounts import Amounts, differing
+from purser.core.node.amounts import Amounts, changed_amounts
 from purser.core.sriov.pcie import NodePcie, pcie_of, with_pcie
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION, registration
 from purser.core.vendors.volcano_nodes import VGPU_REGISTER_ANNOTATION, vgpu_registration
@@ -153,7 +153,7 @@ class Publisher:
         value = latest.value
         while True:
             self._look.set()
-            value = await latest.differs(value)
+            value = await latest.wait_for_change(value)
 
     async def _publish_forever(self) -> None:
         while True:
@@ -173,7 +173,7 @@ class Publisher:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KUBELET_LIST_TIMEOUT_S):
                 while not (connection := self._connection.value).ready:
-                    await self._connection.differs(connection)
+                    await self._connection.wait_for_change(connection)
 
     async def _publish_now(self) -> None:
         disputes = self._disputes.told.value
@@ -267,7 +267,7 @@ class Publisher:
         if amounts is None or not self._listing.is_due():
             return
         there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
-        changes = {field: differing(amounts, listed) for field, listed in there.items()}
+        changes = {field: changed_amounts(amounts, listed) for field, listed in there.items()}
         if not any(changes.values()):
             self.untried, self.lists_amounts = "", True
             self._listing.reset()

@@ -39,7 +39,7 @@ REGISTER_TIMEOUT_S = 15.0
 """kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""
 
 FAILED = "the agent failed to register with kubelet: see the agent's log"
-WATCHED = "waiting for kubelet to find the plugin in kubelet's folder plugins_registry"
+WAITING_FOR_WATCHER = "waiting for kubelet to find the plugin in kubelet's folder plugins_registry"
 ALREADY_CONNECTED = "already connected"
 """In the refusal of a kubelet (since 1.37) that has not seen the end of this socket's former connection. It then never
 sees it, so only another socket helps (``connectClient`` of ``pkg/kubelet/cm/devicemanager/plugin/v1beta1``)."""
@@ -107,18 +107,18 @@ class PluginRegistrations:
         devices: tuple[KubeletDevice, ...] = ()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                devices = await self._devices.differs(devices)
+                devices = await self._devices.wait_for_change(devices)
                 wanted = {device.resource for device in devices}
                 for resource in sorted(wanted - self._plugins.keys()):
                     plugin = PluginRegistration(
-                        self._settings, resource, self._make_plugin, self._metrics, self._combine
+                        self._settings, resource, self._make_plugin, self._metrics, self._combine_connections
                     )
                     running = tasks.create_task(self._failures.keep_going("registration", plugin.run))
                     self._plugins[resource] = plugin, running
                 # A node that lists nothing at all says so under the names that it had: it will have devices again.
                 for resource in sorted(self._plugins.keys() - wanted) if wanted else ():
                     await self._withdraw(resource)
-                self._combine()
+                self._combine_connections()
 
     async def _withdraw(self, resource: str) -> None:
         """An empty list is sent to kubelet first: it keeps the devices of a plugin that is gone for minutes."""
@@ -128,7 +128,7 @@ class PluginRegistrations:
         await asyncio.wait({task})
         log.info("Withdrew a resource", resource=resource)
 
-    def _combine(self) -> None:
+    def _combine_connections(self) -> None:
         each = [plugin.connection.value for plugin, _ in self._plugins.values()]
         if not each:
             self.connection.set(KubeletConnection())
@@ -189,7 +189,7 @@ class PluginRegistration:
         async with serve(plugin, self._socket, watched.add_to if self._is_watched else lambda server: None):
             own = identity_of(self._socket)
             if self._is_watched:
-                self._set(KubeletConnection(problem=WATCHED))
+                self._set(KubeletConnection(problem=WAITING_FOR_WATCHER))
                 await watched.registered()
             else:
                 await self._register(plugin)
@@ -268,11 +268,11 @@ class PluginRegistration:
             self._set(KubeletConnection(registered=True, streams=streams, problem="" if streams else NO_STREAM))
             if streams:
                 self._backoff.reset()
-                await plugin.streams.differs(streams)
+                await plugin.streams.wait_for_change(streams)
                 continue
             try:
                 async with asyncio.timeout(timeout_s):
-                    await plugin.streams.differs(0)
+                    await plugin.streams.wait_for_change(0)
             except TimeoutError:
                 return f"kubelet had no ListAndWatch stream open for {timeout_s:g} s"
 

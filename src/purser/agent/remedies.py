@@ -20,7 +20,7 @@ from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
 from purser.agent.settings import AgentSettings
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.device.ids import uuid_of
 from purser.core.health.machine import GpuHealth
 from purser.core.health.remedy import AllowedRemedies, Remedies, remedies_for
@@ -140,7 +140,7 @@ class RemedyWorker:
     async def _follow(self) -> None:
         condition = self._monitor.condition.value
         while True:
-            condition = await self._monitor.condition.differs(condition)
+            condition = await self._monitor.condition.wait_for_change(condition)
             self._look.set()
 
     async def _act_forever(self) -> None:
@@ -187,8 +187,8 @@ class RemedyWorker:
         self._write_backoff.reset()
         kind = "Normal" if change.reason is AgentReason.GPU_NODE_RELEASED else "Warning"
         condition = self._monitor.condition.value
-        because = f": {condition.message}" if condition is not None and kind == "Warning" else ""
-        self._emit_event(change.reason, f"{change.words}{because}", kind)
+        cause = f": {condition.message}" if condition is not None and kind == "Warning" else ""
+        self._emit_event(change.reason, f"{change.words}{cause}", kind)
 
     async def _reset_unused(self, due: Mapping[str, GpuHealth]) -> None:
         held = await self._held()
@@ -215,7 +215,7 @@ class RemedyWorker:
     async def _has_processes(self, uuid: str) -> bool:
         """Where the driver lists none for an ill GPU, nvidia-smi still refuses one that any process has open."""
         driver = self._monitor.driver
-        future = in_thread(lambda: driver.telemetry(uuid), "purser-processes")
+        future = run_in_thread(lambda: driver.telemetry(uuid), "purser-processes")
         done, _ = await asyncio.wait({future}, timeout=self._settings.probe_timeout_s)
         return not done or bool(future.result().processes)
 

@@ -18,10 +18,10 @@ from purser.agent.admission import AllocateCall, ContainerTurn, ListedPod, Prefe
 from purser.agent.advice import DEFAULT_SCHEDULERS, advice
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
-from purser.agent.pods import UNADOPTED, UNGRANTED, LivePods, NodePods
+from purser.agent.pods import UNADOPTED_PROBLEM, UNGRANTED_PROBLEM, LivePods, NodePods
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.core.model import Grant
-from purser.core.names import AWAITS_GRANT_ANNOTATION, NOT_GRANTED, ignoring_label
+from purser.core.names import AWAITS_GRANT_ANNOTATION, NOT_GRANTED, ignore_label_of
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -129,12 +129,12 @@ class Resolver:
         while True:
             view = self._pods.view(fetched)
             resolution = self._resolve(ask, listing, view)
-            doubtful = self._pods_to_confirm(resolution, listing, view) - fetched.keys()
-            if not doubtful:
+            unconfirmed = self._pods_to_confirm(resolution, listing, view) - fetched.keys()
+            if not unconfirmed:
                 break
-            now = await self._fetch(doubtful)
+            now = await self._fetch(unconfirmed)
             confirmed = confirmed and now is not None
-            fetched |= {key: self._pods.get(key) for key in doubtful} if now is None else now
+            fetched |= {key: self._pods.get(key) for key in unconfirmed} if now is None else now
         turn = resolution.turn
         pod = fetched.get(turn.key) if turn else None
         if turn is None or pod is None:
@@ -207,21 +207,21 @@ class Resolver:
             if pod.key in view.problems and _awaits_devices(pod, fetched.get(pod.key) or self._pods.get(pod.key))
         }
         if resolution.fitting:
-            return _ambiguous(ask, resolution.fitting), False
+            return _build_ambiguous_refusal(ask, resolution.fitting), False
         if resolution.waiting:
             return NoGrantFits(ask, resolution.waiting, listing), len(resolution.waiting) == 1 and not problems
         if gone and not problems:
             return _gone_refusal(ask, gone), True
         first = next(iter(sorted(problems)), "")
-        carries_grant = problems.get(first, UNGRANTED) not in (UNGRANTED, UNADOPTED)
+        carries_grant = problems.get(first, UNGRANTED_PROBLEM) not in (UNGRANTED_PROBLEM, UNADOPTED_PROBLEM)
         pod = fetched.get(first) or self._pods.get(first)
-        advised, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED in problems.values()
-        settled = bool(confirmed and problems and UNADOPTED not in problems.values())
+        advised, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED_PROBLEM in problems.values()
+        settled = bool(confirmed and problems and UNADOPTED_PROBLEM not in problems.values())
         may_wait = is_ungranted and pod is not None and _missed_webhook(pod)
         return _no_grant(ask, problems, advised, may_wait=may_wait), settled or is_ungranted
 
 
-def _ambiguous(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
+def _build_ambiguous_refusal(ask: Ask, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     found = f"kubelet asks for {ask}, but several containers with different grants are waiting for those devices"
     message = _describe_turns(found, turns, "Delete the pod that kubelet has rejected")
     return AllocationRefused(RefusalReason.AMBIGUOUS, message, _keys(turns), in_the_way=_keys(turns))
@@ -245,7 +245,7 @@ def _pods_of_several_namespaces(keys: Sequence[str]) -> str:
     return f"{len(set(keys))} pods of several namespaces"
 
 
-def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wait: bool) -> AllocationRefused:
+def _no_grant(ask: Ask, problems: Mapping[str, str], advice: str, *, may_wait: bool) -> AllocationRefused:
     keys = sorted(problems)
     each = (_without_grant(key, problems[key]) for key in keys)
     why = (
@@ -253,15 +253,15 @@ def _no_grant(ask: Ask, problems: Mapping[str, str], what_to_do: str, *, may_wai
         if _share_namespace(keys)
         else f"{_pods_of_several_namespaces(keys)} have no valid grant from Purser"
     )
-    nobody = f"kubelet asks for {ask}, but no pod with a grant from Purser is waiting for those devices"
-    message = f"{why or nobody}. {what_to_do}"
+    no_match = f"kubelet asks for {ask}, but no pod with a grant from Purser is waiting for those devices"
+    message = f"{why or no_match}. {advice}"
     return AllocationRefused(RefusalReason.NO_GRANT, message, keys, may_wait=may_wait, in_the_way=keys)
 
 
 def _without_grant(key: str, problem: str) -> str:
-    if problem == UNGRANTED:
+    if problem == UNGRANTED_PROBLEM:
         return f"Pod {key} has no grant from Purser"
-    if problem == UNADOPTED:
+    if problem == UNADOPTED_PROBLEM:
         return f"Pod {key} has no grant from Purser: {problem}"
     return f"Pod {key} has no valid grant from Purser: {problem}"
 
@@ -275,7 +275,7 @@ def _missed_webhook(pod: Pod) -> bool:
     """
     is_refused = pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED
     is_by_purser = pod.spec.scheduler_name in DEFAULT_SCHEDULERS
-    return is_by_purser and not is_refused and not ignoring_label(pod.metadata.labels)
+    return is_by_purser and not is_refused and not ignore_label_of(pod.metadata.labels)
 
 
 def _awaits_devices(listed: ListedPod, pod: Pod | None) -> bool:
@@ -283,8 +283,8 @@ def _awaits_devices(listed: ListedPod, pod: Pod | None) -> bool:
     if pod is None or not listed.lacks_devices:
         return listed.lacks_devices
     asked = devices_asked(pod)
-    has_none = not any(listed.containers.values())
-    return any(not listed.containers.get(name, () if has_none else ("an init container's",)) for name in asked)
+    lists_none = not any(listed.containers.values())
+    return any(not listed.containers.get(name, () if lists_none else ("an init container's",)) for name in asked)
 
 
 def _vanished_pods(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: LivePods) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from purser.agent.book import open_book
 from purser.agent.cdi.writing import CdiWriter
 from purser.agent.dispute_events import DisputeEvents
 from purser.agent.disputes import DisputeWatch
-from purser.agent.enforcement import EnforcedBy
-from purser.agent.evictions import evicting
+from purser.agent.enforcement import EnforcementChoice
+from purser.agent.evictions import make_evict
 from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents, mig_parents
@@ -137,7 +137,7 @@ class Agent:
             events.report_program_error,
             client.failures,
             config=self._config.config,
-            on_misfit=self._events.config_problem,
+            on_mismatch=self._events.config_problem,
             on_empty_mig=self._events.empty_mig,
             on_notes=self._events.config_partly_applied,
             memory=HealthMemory.of(settings),
@@ -221,7 +221,7 @@ class Agent:
             self._events.enforcement_changed,
         )
         self._janitor = Janitor(
-            self._pods, self._book, self._arbiter, kubelet, self._freed_devices, self._keeper.look_again
+            self._pods, self._book, self._arbiter, kubelet, self._note_freed_devices, self._keeper.look_again
         )
         self._invariants = BookInvariantWatch(self._book, kubelet, self._metrics, SystemClock())
         auditor = Auditor(
@@ -229,7 +229,7 @@ class Agent:
             settings.node_name,
             self._pods,
             self._monitor.identified,
-            evicting(client) if settings.evict_over_users else None,
+            make_evict(client) if settings.evict_over_users else None,
         )
         self._monitoring = GpuMonitoring(
             settings,
@@ -239,13 +239,13 @@ class Agent:
             kubelet,
             auditor,
             client.failures,
-            as_devices=self._instances.of_grant,
+            with_mig_devices=self._instances.of_grant,
         )
         self._remedies = RemedyWorker(
             settings, client, nodes, self._monitor, self._pods, self._book, kubelet, recorder, client.failures
         )
         self._unhealthy_evictions = (
-            UnhealthyEvictions(self._monitor, events, recorder, evicting(client), SystemClock())
+            UnhealthyEvictions(self._monitor, events, recorder, make_evict(client), SystemClock())
             if settings.evict_from_unhealthy_gpus
             else None
         )
@@ -301,7 +301,7 @@ class Agent:
                 await self._pods.key_maps.synced()
         except TimeoutError:
             log.warning("The API server does not answer; using the checkpoint", path=str(self._settings.checkpoint))
-        await self._devices.differs(())
+        await self._devices.wait_for_change(())
         await self._failures.keep_going("sweeping", self._janitor.sweep)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._failures.keep_going("registrations", self._registration.run))
@@ -312,7 +312,7 @@ class Agent:
         inventory = self._monitor.inventory.value
         self._advertise()
         while True:
-            inventory = await self._monitor.inventory.differs(inventory)
+            inventory = await self._monitor.inventory.wait_for_change(inventory)
             self._advertise()
 
     def _advertise(self) -> None:
@@ -323,14 +323,14 @@ class Agent:
             if self._devices.set(advertise(inventory, self._book.held_ids)):
                 self._disputes.devices_changed()
 
-    def _freed_devices(self) -> None:
+    def _note_freed_devices(self) -> None:
         self._freed.set(self._freed.value + 1)
         self._advertise()
 
     async def _follow_partitions(self) -> None:
         basis = None
         while True:
-            basis = await self._monitor.configured.basis.differs(basis)
+            basis = await self._monitor.configured.basis.wait_for_change(basis)
             if basis is not None:
                 self._keeper.follow(basis.gpus, basis.sharing.settings.mig_strategy)
 
@@ -393,7 +393,7 @@ class Agent:
     def _is_config_rejected(self) -> bool:
         """Be it in part."""
         configured = self._monitor.configured
-        whole = self._config.problem or configured.misfit
+        whole = self._config.problem or configured.mismatch
         return bool(whole or configured.problems or configured.sharing.problems)
 
     def _problems(self) -> tuple[str, ...]:
@@ -429,6 +429,6 @@ def _mps_obstacles(settings: AgentSettings, monitor: DeviceMonitor) -> dict[str,
     found = {
         uuid: mps_obstacle(gpu, monitor.info.cuda_version)
         for uuid, gpu in monitor.identified().items()
-        if uuid in wanted or settings.enforcement is EnforcedBy.MPS
+        if uuid in wanted or settings.enforcement is EnforcementChoice.MPS
     }
     return {uuid: why for uuid, why in found.items() if why}

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from purser.agent.enforcement import EnforcedBy
+from purser.agent.enforcement import EnforcementChoice
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import is_gpu_resource
 from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE, XidPolicy
@@ -97,7 +97,7 @@ class FeatureSettings:
     ] = ""
 
 
-def _fallbacks(text: str) -> tuple[ConfigFallback, ...]:
+def _parse_fallbacks(text: str) -> tuple[ConfigFallback, ...]:
     """Raises ValueError."""
     return tuple(ConfigFallback(word.strip()) for word in text.split(",") if word.strip())
 
@@ -231,7 +231,7 @@ class SharingSettings:
             "single (the only file), empty (no file).",
             name="fallback-strategies",
             environment="FALLBACK_STRATEGIES",
-            read=_fallbacks,
+            read=_parse_fallbacks,
             form="named, single or empty, or several of them separated by commas",
         ),
     ] = (ConfigFallback.NAMED, ConfigFallback.SINGLE, ConfigFallback.EMPTY)
@@ -320,14 +320,14 @@ class AgentSettings:
     """Ten as in HAMi's chart: enough for small services, and each slot more makes kubelet's lists longer."""
 
     enforcement: Annotated[
-        EnforcedBy,
+        EnforcementChoice,
         Option(
             "How limits of GPU shares are enforced. auto: by HAMi-core's library if the node has it; mps: by an "
             "MPS daemon, which the agent starts, on each GPU that supports MPS, and as with auto on other GPUs; "
             "hami-core: only by the library; time-slicing, none: limits are not enforced.",
             value="agent.enforcement",
         ),
-    ] = EnforcedBy.AUTO
+    ] = EnforcementChoice.AUTO
 
     mps_exclusive: Annotated[
         bool,

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 
-def listens(path: Path) -> bool:
+def is_listening(path: Path) -> bool:
     """Whether a process accepts connections at a unix socket. The file alone outlives a killed process. No wait."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:

@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def in_thread(call: Callable[[], T], name: str) -> "asyncio.Future[T]":
+def run_in_thread(call: Callable[[], T], name: str) -> "asyncio.Future[T]":
     """Start a blocking call in a daemon thread; the future has its result or exception.
 
     Cancelling the future does not stop the call.

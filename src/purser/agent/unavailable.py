@@ -8,7 +8,7 @@ from purser.agent.admission import ContainerTurn, ListedPod, PreferredAllocation
 from purser.agent.refusals import RefusalReason
 from purser.core.device.ids import uuid_of
 from purser.core.model import Device
-from purser.core.wording import pods_to
+from purser.core.wording import pods_text
 
 
 class UnavailableGpu(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class UnavailableGpu(msgspec.Struct, frozen=True):
     """Keys of the pods that hold it."""
 
 
-def why_unavailable(
+def find_unavailable_gpu(
     ask: PreferredAllocationCall, turn: ContainerTurn, listing: Iterable[ListedPod], devices: Mapping[str, Device]
 ) -> UnavailableGpu | None:
     """The first granted GPU without a free id, and why kubelet has none; None: each has one, or nobody knows.
@@ -39,7 +39,7 @@ def why_unavailable(
             )
         holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
         if holders:
-            who, verb = pods_to(turn.grant.namespace, holders), "holds" if len(holders) == 1 else "hold"
+            who, verb = pods_text(turn.grant.namespace, holders), "holds" if len(holders) == 1 else "hold"
             message = f"no device ID of GPU {uuid} is free: {who} {verb} the GPU. Recreate the pod once an ID is free"
             return UnavailableGpu(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
     return None

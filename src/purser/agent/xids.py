@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from purser.agent.nvml.driver import Driver, DriverError, XidEvent
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.kube.backoff import Backoff
 
 log = structlog.get_logger("purser.agent")
@@ -60,7 +60,7 @@ class XidListener:
         self._driver = driver
         self._xids = xids
         self._stopped = False
-        self._thread = in_thread(self._listen, "purser-xids")
+        self._thread = run_in_thread(self._listen, "purser-xids")
 
     async def stop(self) -> None:
         """End the thread, and return once it has ended or a call of the driver holds it up."""

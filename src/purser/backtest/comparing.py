@@ -33,41 +33,41 @@ class Backtest(msgspec.Struct, frozen=True):
 
 def backtest(
     of: Reconstruction,
-    true_policy: str,
+    recorded_policy: str,
     policies: Sequence[str],
     with_nodes: bool = True,
     tick: Tick = lambda _: None,
 ) -> Backtest:
     """Replay the policy that was in force, then each of the others. Raises ValueError for one that there is none of."""
-    replayed = of.replay(true_policy, tick=lambda: tick(f"{true_policy}, as recorded"))
-    removed_first = of.least_used_first()
+    replayed = of.replay(recorded_policy, tick=lambda: tick(f"{recorded_policy}, as recorded"))
+    removed_first = of.nodes_by_use()
     found = []
     for policy in policies:
-        course = replayed if policy == true_policy else of.replay(policy, tick=lambda: tick(policy))  # noqa: B023
+        course = replayed if policy == recorded_policy else of.replay(policy, tick=lambda: tick(policy))  # noqa: B023
         needed = _nodes_needed(of, policy, course, replayed, removed_first, tick) if with_nodes else None
         found.append(PolicyCourse(policy, course, needed))
-    return Backtest(of.source, replayed, of.error_of(true_policy, replayed), tuple(found), removed_first)
+    return Backtest(of.source, replayed, of.error_of(recorded_policy, replayed), tuple(found), removed_first)
 
 
 def _nodes_needed(
     of: Reconstruction, policy: str, on_all: Course, limit: Course, removed_first: Sequence[str], tick: Tick
 ) -> int | None:
     """By bisection, as if fewer nodes never let pods wait less; what it returns was replayed."""
-    if not _waits_no_longer(on_all, limit):
+    if not _is_wait_no_longer(on_all, limit):
         return None
     fewest_kept, most_failing = len(removed_first), 0
     while fewest_kept - most_failing > 1:
         kept = (fewest_kept + most_failing) // 2
         without = frozenset(removed_first[: len(removed_first) - kept])
         course = of.replay(policy, without, tick=lambda: tick(f"{policy}, {kept} nodes"))  # noqa: B023
-        if _waits_no_longer(course, limit):
+        if _is_wait_no_longer(course, limit):
             fewest_kept = kept
         else:
             most_failing = kept
     return fewest_kept
 
 
-def _waits_no_longer(course: Course, limit: Course) -> bool:
+def _is_wait_no_longer(course: Course, limit: Course) -> bool:
     slack_s = 1e-6
     return (
         course.waited_mean_s <= limit.waited_mean_s + slack_s

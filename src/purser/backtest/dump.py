@@ -43,7 +43,7 @@ _DOCUMENT_START = re.compile(rb"^(?=\{)", re.MULTILINE)
 
 def read_dumps(paths: Iterable[Path], omissions: Omissions) -> Dump:
     """The objects of all files; what cannot be read is counted. Raises `HistoryError`."""
-    collected = _Collected(omissions)
+    collected = _CollectedObjects(omissions)
     for path in paths:
         try:
             with path.open("rb") as file:
@@ -54,7 +54,7 @@ def read_dumps(paths: Iterable[Path], omissions: Omissions) -> Dump:
     return collected.dump()
 
 
-class _Collected:
+class _CollectedObjects:
     """Objects as files come: one that is there several times counts as it was last, in whatever order they come."""
 
     def __init__(self, omissions: Omissions) -> None:
@@ -121,10 +121,10 @@ def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
 
 def _later_event(known: TimestampedEvent | None, found: TimestampedEvent) -> TimestampedEvent:
     """An event only ever counts up, and keeps its first time."""
-    return found if known is None or _times_seen(found) >= _times_seen(known) else known
+    return found if known is None or _occurrence_key(found) >= _occurrence_key(known) else known
 
 
-def _times_seen(event: TimestampedEvent) -> tuple[int, str]:
+def _occurrence_key(event: TimestampedEvent) -> tuple[int, str]:
     series = event.series or EventSeries()
     return max(event.count, series.count), max(event.last_timestamp or "", series.last_observed_time)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from purser.adapters.nodes import allocatable
 from purser.backtest.history import (
+    MAX_FIRST_TRY_DELAY_S,
     MAX_WINDOW_S,
-    NEAR_S,
     History,
     HistoryNode,
     HistoryPod,
@@ -28,7 +28,7 @@ from purser.backtest.history import (
 )
 from purser.backtest.nodes import counted_node
 from purser.backtest.objects import Dump, TimestampedEvent, TimestampedPod
-from purser.backtest.obstacles import GATED, is_gated, note_obstacles
+from purser.backtest.obstacles import GATED_PODS, count_obstacles, is_gated
 from purser.core.decoding import UnreadableError
 from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
@@ -42,16 +42,16 @@ from purser.kube.pods import is_terminal
 from purser.kube.resources import key_of_ref
 from purser.simulator.cluster import requests_of, simulated_node, simulated_pod
 
-_ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)")
-_GRANTED = re.compile(r" o[fn] node ([^\s:;]+)")
+_ASSIGNED_PATTERN = re.compile(r"Successfully assigned \S+ to (\S+)")
+_GRANTED_PATTERN = re.compile(r" o[fn] node ([^\s:;]+)")
 """``Granted GPU 3 on node n``; older schedulers wrote ``of node``, and their events may still be in a history."""
 _CREATED = re.compile(r"(?:Created pod: |create Pod )(\S+)")
 _DELETED = re.compile(r"(?:Deleted pod: |delete Pod )(\S+)")
 _NANOSECONDS = re.compile(r"\.([0-9a-f]{16})$")
-_STOPPING = "Stopping container"
+_STOPPING_PREFIX = "Stopping container"
 """How kubelet's message begins where the pod is to end; else it restarts the container."""
 
-_CANCELLED = "Cancelling deletion"
+_CANCELLED_PREFIX = "Cancelling deletion"
 """How the message of TaintManagerEviction begins where the pod is to stay."""
 
 _EVICTIONS = frozenset({"Evicted", "Preempted", "TaintManagerEviction"})
@@ -94,7 +94,7 @@ class _ObservedPod:
 def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
     """What the objects tell. Raises `NothingToReplay`."""
     notes: list[str] = []
-    events, begin_s, end_s = _dated(dump.events, omissions)
+    events, begin_s, end_s = _date_events(dump.events, omissions)
     seen, controllers = _ObservedPods(omissions), _Controllers()
     gone_s: dict[str, float] = {}
     for event, first_s, last_s in events:
@@ -106,7 +106,7 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
         else:
             controllers.take(event, first_s)
     others = seen.take_pods(dump.pods, notes)
-    begin_s, end_s = _window(begin_s, end_s, dump.pods)
+    begin_s, end_s = _replay_window(begin_s, end_s, dump.pods)
     controllers.complete(seen.pods.values())
     _correct_clocks(seen.pods.values(), omissions)
     pods = {
@@ -115,10 +115,12 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
         if (pod := _pod(each, dump.lists_pods, begin_s, omissions)) is not None
     }
     there = {uid for uid, pod in pods.items() if pod.ended_s > begin_s and pod.created_s < end_s}
-    note_obstacles((pod for pod in dump.pods if pod.metadata.uid in there), omissions)
+    count_obstacles((pod for pod in dump.pods if pod.metadata.uid in there), omissions)
     nodes = [
         HistoryNode(
-            facts, _value_or(parsed(node.metadata.creation_timestamp), -math.inf), gone_s.get(facts.name, math.inf)
+            facts,
+            _default_if_none(parsed(node.metadata.creation_timestamp), -math.inf),
+            gone_s.get(facts.name, math.inf),
         )
         for node in dump.nodes
         if (facts := _facts(node, others[node.metadata.name], notes)) is not None
@@ -126,7 +128,7 @@ def history_of_dump(dump: Dump, source: str, omissions: Omissions) -> History:
     return history_of(source, begin_s, end_s, nodes, list(pods.values()), omissions, notes)
 
 
-def _dated(
+def _date_events(
     events: Iterable[TimestampedEvent], omissions: Omissions
 ) -> tuple[list[tuple[TimestampedEvent, float, float]], float, float]:
     """Events with their times, the first one first; and since when, and until when, they are complete.
@@ -155,7 +157,7 @@ def _dated(
 
 
 def _times(event: TimestampedEvent) -> tuple[float, float] | None:
-    exactly_s = _named(event)
+    exactly_s = _time_in_name(event)
     first = [] if exactly_s is None else [exactly_s]
     first += [time_s for text in (event.event_time, event.first_timestamp) if (time_s := parsed(text)) is not None]
     texts = ("" if event.series is None else event.series.last_observed_time, event.last_timestamp)
@@ -165,7 +167,7 @@ def _times(event: TimestampedEvent) -> tuple[float, float] | None:
     return (first or last)[0], max(first[:1] + last)
 
 
-def _named(event: TimestampedEvent) -> float | None:
+def _time_in_name(event: TimestampedEvent) -> float | None:
     """The time in an event's name, where it is of the second that the event says: client-go, and so kubelet, names
     events by the object and the nanosecond of their first time (``GenerateEventName``)."""
     found, said_s = _NANOSECONDS.search(event.metadata.name), parsed(event.first_timestamp)
@@ -192,18 +194,18 @@ class _ObservedPods:
             case "FailedScheduling":
                 pod.tried_s = min(pod.tried_s, first_s)
             case "Scheduled":
-                if (found := _ASSIGNED.match(event.message)) is not None:
+                if (found := _ASSIGNED_PATTERN.match(event.message)) is not None:
                     pod.bound_s, pod.node = min(pod.bound_s, first_s), found[1]
             case "Granted":
                 pod.granted_s = min(pod.granted_s, first_s)
-                if not pod.node and (found := _GRANTED.search(event.message)) is not None:
+                if not pod.node and (found := _GRANTED_PATTERN.search(event.message)) is not None:
                     pod.node = found[1]
                 self._set_request(pod, event.metadata.annotations.get(ASKED_ANNOTATION))
             case "Started":
                 pod.started_s = min(pod.started_s, first_s)
-            case "Killing" if event.message.startswith(_STOPPING):
+            case "Killing" if event.message.startswith(_STOPPING_PREFIX):
                 pod.ended_s = max(pod.ended_s, last_s)
-            case reason if reason in _EVICTIONS and not event.message.startswith(_CANCELLED):
+            case reason if reason in _EVICTIONS and not event.message.startswith(_CANCELLED_PREFIX):
                 pod.evicted_s = min(pod.evicted_s, first_s)
 
     def _set_request(self, pod: _ObservedPod, text: str | None) -> None:
@@ -232,9 +234,9 @@ class _ObservedPods:
                 continue
             if is_gated(each):
                 pod.is_gated = True
-                self._omissions.add(GATED, pod.name)
+                self._omissions.add(GATED_PODS, pod.name)
             pod.shape = simulated.shape
-            pod.created_s = _value_or(parsed(each.metadata.creation_timestamp), math.inf)
+            pod.created_s = _default_if_none(parsed(each.metadata.creation_timestamp), math.inf)
             pod.node = each.spec.node_name or pod.node
             if pod.node:
                 pod.bound_s = min(pod.bound_s, _bound(each))
@@ -246,7 +248,7 @@ class _ObservedPods:
 def _bound(pod: TimestampedPod) -> float:
     conditions = [each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True"]
     times = [parsed(each.last_transition_time) for each in conditions]
-    return _value_or(next(iter(times), None), _value_or(parsed(pod.status.start_time), math.inf))
+    return _default_if_none(next(iter(times), None), _default_if_none(parsed(pod.status.start_time), math.inf))
 
 
 def _ended(pod: TimestampedPod) -> float:
@@ -286,17 +288,17 @@ class _Controllers:
     def _complete(
         self, pod: _ObservedPod, created: list[tuple[float, str]], deleted: list[float], next_s: float
     ) -> None:
-        owner = [each for each in created if each[0] <= pod.first_s + NEAR_S]
+        owner = [each for each in created if each[0] <= pod.first_s + MAX_FIRST_TRY_DELAY_S]
         if owner and math.isinf(pod.created_s):
             pod.created_s = max(owner)[0]
-        ends = [time_s for time_s in deleted if pod.first_s <= time_s <= next_s + NEAR_S]
+        ends = [time_s for time_s in deleted if pod.first_s <= time_s <= next_s + MAX_FIRST_TRY_DELAY_S]
         if owner and (done := self._completed.get(max(owner)[1])) is not None:
             ends.append(done)
         if math.isinf(pod.ended_s) and ends:
             pod.ended_s = min(ends)
 
 
-def _window(begin_s: float, end_s: float, pods: Iterable[TimestampedPod]) -> tuple[float, float]:
+def _replay_window(begin_s: float, end_s: float, pods: Iterable[TimestampedPod]) -> tuple[float, float]:
     """Events say since when all is known; without any, the oldest pod does."""
     created = [time_s for pod in pods if (time_s := parsed(pod.metadata.creation_timestamp)) is not None]
     if math.isinf(begin_s):
@@ -315,9 +317,9 @@ def _correct_clocks(pods: Iterable[_ObservedPod], omissions: Omissions) -> None:
         if pod.node and math.isfinite(pod.started_s) and math.isfinite(pod.bound_s):
             behind[pod.node] = max(behind[pod.node], pod.bound_s - pod.started_s)
     for pod in pods:
-        pod.ended_s += behind[pod.node] if behind[pod.node] > NEAR_S else 0.0
+        pod.ended_s += behind[pod.node] if behind[pod.node] > MAX_FIRST_TRY_DELAY_S else 0.0
     for node, seconds in behind.items():
-        if seconds > NEAR_S:
+        if seconds > MAX_FIRST_TRY_DELAY_S:
             omissions.add("nodes whose clock is slow and whose times were corrected", f"{node}: {seconds:.0f} s")
 
 
@@ -377,5 +379,5 @@ def _listed(node: Node, others: list[EffectiveRequests]) -> FleetNodeFacts | Non
     return counted_node(name, gpus, labels.get(_GPU_PRODUCT, ""), memory_mib, free) if gpus > 0 else None
 
 
-def _value_or(value: float | None, other: float) -> float:
+def _default_if_none(value: float | None, other: float) -> float:
     return other if value is None else value

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import msgspec
 
-from purser.backtest.history import NEAR_S, HistoryPod
+from purser.backtest.history import MAX_FIRST_TRY_DELAY_S, HistoryPod
 
 MAX_HANDOVER_S = 45.0
 """From a pod's end to the next one's beginning: the default grace period, and kube-scheduler's longest back-off."""
@@ -31,7 +31,7 @@ class _NodePods:
         self._times = [[time_s for time_s, _ in each] for each in (bound, ended)]
         self._sums = [[0.0, *accumulate(milli for _, milli in each)] for each in (bound, ended)]
 
-    def held_before(self, time_s: float) -> float:
+    def amount_held_before(self, time_s: float) -> float:
         """What pods hold just before."""
         came, went = (sums[bisect_left(times, time_s)] for times, sums in zip(self._times, self._sums, strict=True))
         return came - went
@@ -41,7 +41,7 @@ def decision_latency(pods: Sequence[HistoryPod], begin_s: float) -> float:
     """From a pod's creation until it was bound, of those that had a place at once, in the middle: deciding takes time,
     in which the GPUs are taken already."""
     waited = (pod.bound_s - pod.created_s for pod in pods if pod.created_s >= begin_s)
-    return statistics.median([each for each in waited if each <= NEAR_S] or [0.0])
+    return statistics.median([each for each in waited if each <= MAX_FIRST_TRY_DELAY_S] or [0.0])
 
 
 def with_handovers(
@@ -59,14 +59,18 @@ def with_handovers(
             on[pod.node].append((pod.bound_s, pod.ended_s, holds, number))
     nodes = {name: _NodePods(each) for name, each in on.items()}
     released: dict[int, float] = {}
-    waited = [n for n, pod in enumerate(pods) if math.isfinite(pod.bound_s) and pod.bound_s - pod.created_s > NEAR_S]
+    waited = [
+        n
+        for n, pod in enumerate(pods)
+        if math.isfinite(pod.bound_s) and pod.bound_s - pod.created_s > MAX_FIRST_TRY_DELAY_S
+    ]
     for number in sorted(waited, key=lambda each: pods[each].bound_s):
         bound_s, node = pods[number].bound_s, nodes[pods[number].node]
-        place = bisect_right(node.ends, (bound_s + NEAR_S, len(pods))) - 1
+        place = bisect_right(node.ends, (bound_s + MAX_FIRST_TRY_DELAY_S, len(pods))) - 1
         if place < 0 or node.ends[place][1] == number:
             continue
         ended_s, leaver = node.ends[place]
-        had_room = node.held_before(ended_s) + milli[number] <= capacity_milli[pods[number].node]
+        had_room = node.amount_held_before(ended_s) + milli[number] <= capacity_milli[pods[number].node]
         if bound_s - ended_s <= MAX_HANDOVER_S and not had_room:
             released.setdefault(leaver, bound_s - latency_s)
     if not released:

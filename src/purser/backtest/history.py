@@ -77,7 +77,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 HALF_SECOND_S = 0.5
-NEAR_S = 1.0
+MAX_FIRST_TRY_DELAY_S = 1.0
 """A first attempt to place a pod within this time of its creation is when it was created."""
 
 
@@ -95,7 +95,7 @@ def comparable_time(whole_s: float, exact_s: float) -> float:
 def creation(stamp_s: float, first_s: float) -> float:
     """When a pod was created, of its object's time and of the first attempt to place it."""
     created_s = comparable_time(stamp_s, first_s)
-    return first_s if abs(first_s - created_s) <= NEAR_S else min(created_s, first_s)
+    return first_s if abs(first_s - created_s) <= MAX_FIRST_TRY_DELAY_S else min(created_s, first_s)
 
 
 class Omissions:
@@ -138,7 +138,7 @@ def history_of(
     if not there:
         raise NothingToReplay("the history has no node with GPUs in that period")
     names = {each.facts.name for each in there}
-    kept = [kept for pod in pods if (kept := _replayable(pod, begin_s, end_s, names, omissions)) is not None]
+    kept = [kept for pod in pods if (kept := _clip_to_window(pod, begin_s, end_s, names, omissions)) is not None]
     if not kept:
         raise NothingToReplay("the history does not record enough about any pod with GPUs in that period")
     if (priorities := len({pod.priority for pod in kept})) > 1:
@@ -151,7 +151,7 @@ def history_of(
     return History(source, begin_s, end_s, tuple(there), tuple(kept), omissions.found, tuple(notes))
 
 
-def _replayable(
+def _clip_to_window(
     pod: HistoryPod, begin_s: float, end_s: float, nodes: set[str], omissions: Omissions
 ) -> HistoryPod | None:
     if min(pod.ended_s, end_s) <= begin_s or pod.created_s >= end_s:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from purser.backtest.history import HistoryNode
-from purser.core.device.limits import beyond_limits
+from purser.core.device.limits import exceeded_limits
 from purser.core.fleet import node_state
 from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.fleet.free_resources import NO_LIMIT, FreeResources
@@ -51,7 +51,7 @@ class LoggedNodes:
     def add(self, name: str, inventory: NodeInventory, at_s: float, since_s: float) -> None:
         """A node is there, or has other devices; ``since_s``: since when it is, if nothing was heard of it before.
         Raises ValueError for one that cannot be."""
-        for problem in beyond_limits(inventory):
+        for problem in exceeded_limits(inventory):
             raise ValueError(f"an inventory {problem}")
         self._unnamed.discard(name)
         node = self._nodes.setdefault(name, _LoggedNode(inventory, since_s))

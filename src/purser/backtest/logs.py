@@ -18,7 +18,7 @@ from purser.backtest.dump import HistoryError
 from purser.backtest.history import History, HistoryPod, NothingToReplay, Omissions, creation, history_of
 from purser.backtest.logged_nodes import LoggedNodes
 from purser.core.decisions import DecisionLogError, Reader
-from purser.core.decisions.numbered import numbered
+from purser.core.decisions.numbered import item_at
 from purser.core.decisions.records import (
     FreeResourcesTaken,
     GrantReleased,
@@ -63,7 +63,7 @@ class _LoggedPod:
     ended_s: float = math.inf
     gone_s: float = math.inf
     """When it was deleted, where that was before it was bound."""
-    heard_s: float = -math.inf
+    last_seen_s: float = -math.inf
     """When anything was last said of it."""
     is_decided: bool = False
     """Whether any decision on it is in the log."""
@@ -145,12 +145,12 @@ class _LogReader:
             case GrantReleased():
                 self._release(self._node(record.node), record.pod_uid)
             case NodesJudged():
-                self._decided(record.pod, self._request(record.request))
+                self._note_decision(record.pod, self._request(record.request))
             case PodPlaced():
-                pod = self._decided(record.pod, self._request(record.request))
+                pod = self._note_decision(record.pod, self._request(record.request))
                 grant = Grant(record.pod.uid, record.pod.namespace, record.pod.name, "", record.containers)
                 if pod.shape is None and record.containers:
-                    pod.shape = _checked(held_shape(grant, 0, 0))
+                    pod.shape = _check_valid_shape(held_shape(grant, 0, 0))
             case PodBound() if record.pod_uid in self._pods:
                 self._bind(self._pods[record.pod_uid])
             case PodGone() if record.pod_uid in self._pods:
@@ -202,8 +202,8 @@ class _LogReader:
         pod = self._pods.get(grant.pod_uid)
         if pod is None:
             pod = self._pods[grant.pod_uid] = _LoggedPod(f"{grant.namespace}/{grant.pod}", self._now_s)
-        pod.shape = pod.shape or _checked(held_shape(grant, 0, 0))
-        pod.heard_s = self._now_s
+        pod.shape = pod.shape or _check_valid_shape(held_shape(grant, 0, 0))
+        pod.last_seen_s = self._now_s
         self._held.get(pod.node, {}).pop(grant.pod_uid, None)
         pod.node, pod.ended_s = name, math.inf
         self._held.setdefault(name, {})[grant.pod_uid] = pod.shape
@@ -225,29 +225,29 @@ class _LogReader:
         """One that was never bound waits again."""
         if (pod := self._pods.get(uid)) is None:
             return
-        pod.heard_s = self._now_s
+        pod.last_seen_s = self._now_s
         if math.isfinite(pod.bound_s):
             pod.ended_s = self._now_s
         else:
             pod.node = ""
 
-    def _decided(self, key: PodKey, request: PodRequest) -> _LoggedPod:
+    def _note_decision(self, key: PodKey, request: PodRequest) -> _LoggedPod:
         pod = self._pods.get(key.uid)
         if pod is None:
             pod = self._pods[key.uid] = _LoggedPod(f"{key.namespace}/{key.name}", self._now_s)
-        pod.heard_s = self._now_s
+        pod.last_seen_s = self._now_s
         if not pod.is_decided:
             pod.is_decided = True
             pod.created_s = creation(key.created, self._now_s) if key.created > 0 else self._now_s
             shape = shape_of(request)
-            pod.shape = pod.shape if shape is None else _checked(shape)
+            pod.shape = pod.shape if shape is None else _check_valid_shape(shape)
         return pod
 
     def _node(self, number: int) -> str:
-        return numbered(self._names, number, "node")
+        return item_at(self._names, number, "node")
 
     def _request(self, number: int) -> PodRequest:
-        return numbered(self._requests, number, "request")
+        return item_at(self._requests, number, "request")
 
     def history(self, source: str) -> History:
         """All of it."""
@@ -264,7 +264,7 @@ class _LogReader:
         if not pod.is_decided and pod.bound_s > self._begin_s:
             self._omissions.add("pods without a decision in the log, assumed not to have waited", pod.name)
         waits = math.isinf(pod.bound_s)
-        if waits and math.isinf(pod.gone_s) and pod.heard_s < self._now_s - FORGOTTEN_S:
+        if waits and math.isinf(pod.gone_s) and pod.last_seen_s < self._now_s - FORGOTTEN_S:
             self._omissions.add(_FORGOTTEN, pod.name)
             return None
         return HistoryPod(
@@ -282,6 +282,6 @@ def _policy_words(settings: PolicySettings) -> str:
     return ""
 
 
-def _checked(shape: PodShape) -> PodShape:
+def _check_valid_shape(shape: PodShape) -> PodShape:
     check_shape(shape, "a pod in the log")
     return shape

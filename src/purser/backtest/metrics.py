@@ -84,7 +84,7 @@ async def history_of_metrics(
     cluster's series. Raises `PrometheusError`, `NothingToReplay`."""
     asked = _MetricsReader(prometheus, selector)
     begin_s = end_s - window_s
-    for until_s, span_s in _chunks(begin_s, end_s):
+    for until_s, span_s in _split_window(begin_s, end_s):
         tick(f"{(until_s - begin_s) / window_s:.0%} of the metrics")
         await asked.chunk(until_s, span_s)
     await asked.finish(end_s)
@@ -104,7 +104,7 @@ async def history_of_metrics(
     return history_of("kube-state-metrics", begin_s, end_s, nodes, pods, omissions, notes)
 
 
-def _chunks(begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+def _split_window(begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
     """The end and the length of each."""
     at_s = begin_s
     while at_s < end_s:
@@ -167,7 +167,7 @@ class _MetricsReader:
         for labels, _ in await self._ask(query, until_s):
             node = self._node(labels)
             node.model = labels.get("label_nvidia_com_gpu_product") or node.model
-            node.memory_mib = _whole(labels.get("label_nvidia_com_gpu_memory", "")) or node.memory_mib
+            node.memory_mib = _parse_number(labels.get("label_nvidia_com_gpu_memory", "")) or node.memory_mib
         created = f"max by (node) (max_over_time(kube_node_created{self._only}{over}))"
         for labels, value in await self._ask(created, until_s):
             self._node(labels).created_s = value
@@ -253,10 +253,10 @@ def _shape(seen: _SeenPod, omissions: Omissions) -> PodShape | None:
         ContainerSpec(
             name,
             ContainerKind.APP,
-            limits={_RESOURCES[word]: str(_bounded(value)) for word, value in found.items() if word in _RESOURCES},
+            limits={_RESOURCES[word]: str(_clamp(value)) for word, value in found.items() if word in _RESOURCES},
             requests={
-                "cpu": f"{_bounded(1000 * found.get('cpu', 0))}m",
-                "memory": str(_bounded(found.get("memory", 0), MANY * _MIB)),
+                "cpu": f"{_clamp(1000 * found.get('cpu', 0))}m",
+                "memory": str(_clamp(found.get("memory", 0), MANY * _MIB)),
             },
         )
         for name, found in sorted(seen.amounts.items())
@@ -281,11 +281,11 @@ def _history_node(name: str, node: _SeenNode, end_s: float) -> HistoryNode:
 
 def _facts(name: str, node: _SeenNode) -> FleetNodeFacts:
     free = FreeResources(
-        _free(node, "cpu", 1000),
-        _free(node, "memory", 1 / _MIB),
-        _bounded(node.allocatable.get("pods", MANY)),
+        _free_amount(node, "cpu", 1000),
+        _free_amount(node, "memory", 1 / _MIB),
+        _clamp(node.allocatable.get("pods", MANY)),
     )
-    gpus = _bounded(node.allocatable.get("nvidia_com_gpu", 0))
+    gpus = _clamp(node.allocatable.get("nvidia_com_gpu", 0))
     if not node.devices:
         return counted_node(name, gpus, node.model, node.memory_mib, free)
     found = tuple(
@@ -294,15 +294,15 @@ def _facts(name: str, node: _SeenNode) -> FleetNodeFacts:
     return FleetNodeFacts(name, found, free.cpu_free_milli, free.memory_free_mib, free.pods_free)
 
 
-def _free(node: _SeenNode, resource: str, unit: float) -> int:
+def _free_amount(node: _SeenNode, resource: str, unit: float) -> int:
     if resource not in node.allocatable:
         return MANY
-    return _bounded(unit * (node.allocatable[resource] - node.taken.get(resource, 0.0)))
+    return _clamp(unit * (node.allocatable[resource] - node.taken.get(resource, 0.0)))
 
 
-def _bounded(value: float, most: int = MANY) -> int:
+def _clamp(value: float, most: int = MANY) -> int:
     return int(max(0.0, min(value, float(most))))
 
 
-def _whole(text: str) -> int:
+def _parse_number(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

@@ -87,14 +87,16 @@ class Reconstruction:
         self._bound = np.array([max(pod.bound_s, begin_s) - begin_s for pod in pods])
         self._ended = np.array([pod.ended_s - begin_s for pod in pods])
         runs_on = np.isinf(self._ended)
-        lasts = np.where(runs_on, math.inf, np.where(runs_on, 0.0, self._ended) - np.where(runs_on, 0.0, self._bound))
+        durations = np.where(
+            runs_on, math.inf, np.where(runs_on, 0.0, self._ended) - np.where(runs_on, 0.0, self._bound)
+        )
         self.pods = tuple(pods)
         self.workload = Workload(
             history.source,
             tuple(node.facts for node in history.nodes),
             tuple(
                 SimPod(pod.name, pod.shape, float(at), float(last) + self._latency_s)
-                for pod, at, last in zip(pods, self._created, lasts, strict=True)
+                for pod, at, last in zip(pods, self._created, durations, strict=True)
             ),
         )
         self.milli = self._demands(pods)
@@ -206,12 +208,12 @@ class Reconstruction:
         times = times[times < self.duration_s]
         spans = np.diff(np.append(times, self.duration_s))
         difference = np.abs(self.source.held.at(times) - replayed.held.at(times))
-        truth, found = self.source.waited_mean_s, replayed.waited_mean_s
+        actual, found = self.source.waited_mean_s, replayed.waited_mean_s
         return ReconstructionError(
             policy,
             allocation_points=abs(self.source.allocation_percent - replayed.allocation_percent),
             moment_points=100 * float((difference * spans).sum()) / self._capacity(self.history.nodes),
-            waiting_percent=100 * abs(found - truth) / truth if truth else (0.0 if not found else None),
+            waiting_percent=100 * abs(found - actual) / actual if actual else (0.0 if not found else None),
             waited_p50_s=abs(self.source.waited_p50_s - replayed.waited_p50_s),
             waited_p95_s=abs(self.source.waited_p95_s - replayed.waited_p95_s),
         )
@@ -225,7 +227,7 @@ class Reconstruction:
             "allocation_percent": [round(100 * float(milli) / mean, 3) for milli in course.held.at(times)],
         }
 
-    def least_used_first(self) -> tuple[str, ...]:
+    def nodes_by_use(self) -> tuple[str, ...]:
         """Nodes, the one on which the fewest GPU-hours were held first; of equals the last one by name."""
         used = dict.fromkeys((node.facts.name for node in self.history.nodes), 0.0)
         for pod, milli, bound, ended in zip(self.pods, self.milli, self._bound, self._ended, strict=True):

@@ -76,12 +76,12 @@ def has_model(model: str, wanted: str | None) -> bool:
     return wanted is None or wanted.casefold() in model.casefold()
 
 
-def ordered(rows: Sequence[Row], columns: Sequence[Column[Row]], sort_by: str | None) -> list[Row]:
+def sort_rows(rows: Sequence[Row], columns: Sequence[Column[Row]], sort_by: str | None) -> list[Row]:
     """Rows as ``--sort-by`` wants them: by the number that a cell begins with, or as people sort names.
 
     Ends the command where there is no such column.
     """
-    from purser.core.wording import natural
+    from purser.core.wording import natural_sort_key
 
     if sort_by is None:
         return list(rows)
@@ -90,7 +90,7 @@ def ordered(rows: Sequence[Row], columns: Sequence[Column[Row]], sort_by: str | 
     if found is None:
         known = ", ".join(_names(each)[-1] for each in columns)
         fail(f"invalid value {sort_by!r} for --sort-by: must be one of {known}", MISUSED)
-    key: Callable[[Row], object] = lambda row: natural(cell(found.read(row)))  # noqa: E731
+    key: Callable[[Row], object] = lambda row: natural_sort_key(cell(found.read(row)))  # noqa: E731
     return sorted(rows, key=key, reverse=sort_by.startswith("-"))  # type: ignore[arg-type]
 
 

@@ -175,7 +175,7 @@ def _run(settings: "Settings", checks: "Sequence[Check]") -> "Report":
     configure_logs(LogLevel.WARNING)
     reports: list[Report] = []
     try:
-        serve(_until_stopped(settings, checks, reports))
+        serve(_run_until_stopped(settings, checks, reports))
     except CannotRun as error:
         fail(str(error), MISUSED)
     if not reports:
@@ -183,7 +183,7 @@ def _run(settings: "Settings", checks: "Sequence[Check]") -> "Report":
     return reports[0]
 
 
-def _until_stopped(
+def _run_until_stopped(
     settings: "Settings", checks: "Sequence[Check]", reports: "list[Report]"
 ) -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:

@@ -19,7 +19,7 @@ from purser.cli.choosing import (
     Watch,
     has_model,
     is_in_state,
-    ordered,
+    sort_rows,
 )
 from purser.cli.cluster_source import ask_cluster
 from purser.cli.groups import PluralCommands
@@ -230,7 +230,7 @@ def namespaces(
     nodes, pods, quotas = _ask(kubeconfig, context, read)
     fleet, _ = _fleet(nodes, pods)
     columns = get_tables.namespace_columns()
-    rows = ordered(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
+    rows = sort_rows(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
     empty = "No namespace holds GPUs, waits for GPUs, or has a GPU quota."
     show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
 
@@ -259,7 +259,7 @@ def _present(
                 _check_names(options, fleet)
             is_first = False
             columns = columns_of(fleet)
-            return ordered(rows_of(fleet, by_name), columns, options.sort_by), columns
+            return sort_rows(rows_of(fleet, by_name), columns, options.sort_by), columns
 
         _ask(
             options.kubeconfig,
@@ -269,7 +269,7 @@ def _present(
         return
     fleet, by_name = _read(options)
     columns = columns_of(fleet)
-    rows = ordered(rows_of(fleet, by_name), columns, options.sort_by)
+    rows = sort_rows(rows_of(fleet, by_name), columns, options.sort_by)
     show(rows, columns, options.output, empty=empty, document=document, headers=options.headers)
 
 

@@ -126,8 +126,8 @@ def namespace_columns() -> list[Column[NamespaceRow]]:
         Column("PODS", lambda row: row.pods),
         Column("WAITING", lambda row: row.waiting),
         Column("GPUS", lambda row: f"{row.gpus:.2f}"),
-        Column("MEMORY MiB", lambda row: _limited(row.held.memory_mib, row.limits.memory_mib)),
-        Column("CORES %", lambda row: _limited(row.held.cores_percent, row.limits.cores_percent)),
+        Column("MEMORY MiB", lambda row: _amount_with_limit(row.held.memory_mib, row.limits.memory_mib)),
+        Column("CORES %", lambda row: _amount_with_limit(row.held.cores_percent, row.limits.cores_percent)),
     ]
 
 
@@ -138,8 +138,8 @@ def namespace_document(row: NamespaceRow) -> dict[str, Any]:
         "pods": row.pods,
         "waiting": row.waiting,
         "gpus": round(row.gpus, 3),
-        "held": _plain(row.held),
-        "limits": _plain(row.limits),
+        "held": _to_plain_dict(row.held),
+        "limits": _to_plain_dict(row.limits),
     }
 
 
@@ -163,7 +163,7 @@ def _whole_gpus(fleet: Fleet, grant: Grant) -> float:
     return largest(parts, 0.0, add, max)
 
 
-def _limited(held: int, limit: int | None) -> str:
+def _amount_with_limit(held: int, limit: int | None) -> str:
     return str(held) if limit is None else f"{held}/{limit}"
 
 
@@ -221,7 +221,7 @@ def difference_columns() -> list[Column[BookDifference]]:
 
 def difference_document(each: BookDifference) -> dict[str, Any]:
     """One difference."""
-    return {**_plain(each), "settled_by": each.settled_by}
+    return {**_to_plain_dict(each), "settled_by": each.settled_by}
 
 
 def gpu_columns() -> list[Column[GpuRow]]:
@@ -251,8 +251,14 @@ def gpu_document(row: GpuRow) -> dict[str, Any]:
     """One GPU."""
     state = row.state
     closed = {"cordoned": state.cordoned, "disputed": state.disputed}
-    held = {"held": _plain(state.usage), "pods": list(row.pods)}
-    return {"node": row.node.name, **_plain(state.device), **closed, "node_cordoned": row.is_node_cordoned, **held}
+    held = {"held": _to_plain_dict(state.usage), "pods": list(row.pods)}
+    return {
+        "node": row.node.name,
+        **_to_plain_dict(state.device),
+        **closed,
+        "node_cordoned": row.is_node_cordoned,
+        **held,
+    }
 
 
 def node_columns() -> list[Column[NodeRow]]:
@@ -263,9 +269,12 @@ def node_columns() -> list[Column[NodeRow]]:
         Column("GPUS", lambda row: len(row.node.devices)),
         Column("HEALTHY", lambda row: sum(state.device.healthy for state in row.node.devices)),
         Column("MODEL", lambda row: sorted({state.device.model for state in row.node.devices})),
-        Column("SLOTS", lambda row: _of(row.node, lambda s: s.usage.slots, lambda s: s.device.slots)),
+        Column("SLOTS", lambda row: _used_of_total(row.node, lambda s: s.usage.slots, lambda s: s.device.slots)),
         Column("MEMORY MiB", lambda row: _memory_of(row.node)),
-        Column("CORES %", lambda row: _of(row.node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent)),
+        Column(
+            "CORES %",
+            lambda row: _used_of_total(row.node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent),
+        ),
         Column("ENFORCES", lambda row: sorted({str(state.device.enforcement) for state in row.node.devices})),
         Column("DRIVER", lambda row: row.node.inventory.driver_version, wide=True),
         Column("AGENT", lambda row: row.node.inventory.agent_version, wide=True),
@@ -278,7 +287,7 @@ def node_document(row: NodeRow) -> dict[str, Any]:
     devices = [gpu_document(GpuRow(row.node, state, cordoned)) for state in row.node.devices]
     for device in devices:
         del device["pods"]  # `purser get grants` has them
-    return {**_plain(row.node.inventory), "status": row.status, "devices": devices}
+    return {**_to_plain_dict(row.node.inventory), "status": row.status, "devices": devices}
 
 
 def grant_columns(fleet: Fleet) -> list[Column[GrantRow]]:
@@ -289,8 +298,8 @@ def grant_columns(fleet: Fleet) -> list[Column[GrantRow]]:
         Column("CONTAINER", lambda row: row.part.container),
         Column("NODE", lambda row: row.grant.node),
         Column("GPUS", lambda row: [_gpu(fleet, row.grant.node, share) for share in row.part.shares]),
-        Column("MEMORY MiB", lambda row: _collapsed([share.memory_mib for share in row.part.shares])),
-        Column("CORES %", lambda row: _collapsed([share.cores_percent for share in row.part.shares])),
+        Column("MEMORY MiB", lambda row: _collapse_equal([share.memory_mib for share in row.part.shares])),
+        Column("CORES %", lambda row: _collapse_equal([share.cores_percent for share in row.part.shares])),
         Column("ENFORCED BY", lambda row: str(row.part.enforcement)),
         Column("STATE", lambda row: row.state),
         Column("UUIDS", lambda row: row.part.uuids, wide=True),
@@ -301,7 +310,7 @@ def grant_document(row: GrantRow) -> dict[str, Any]:
     """One container's part of a grant."""
     grant = row.grant
     head = {"namespace": grant.namespace, "pod": grant.pod, "pod_uid": grant.pod_uid, "node": grant.node}
-    return {**head, **_plain(row.part), "state": row.state}
+    return {**head, **_to_plain_dict(row.part), "state": row.state}
 
 
 def _without_mig_devices(node: NodeState) -> Iterator[DeviceState]:
@@ -349,7 +358,7 @@ def _index(fleet: Fleet, node: str, uuid: str) -> object:
     return device.index if device.healthy else f"{device.index} (unhealthy)"
 
 
-def _collapsed(values: list[int]) -> object:
+def _collapse_equal(values: list[int]) -> object:
     return values[0] if len(set(values)) == 1 else values
 
 
@@ -363,10 +372,10 @@ def _memory(held: int, total: int) -> str | None:
     return f"{held}/{total}" if total else None
 
 
-def _of(node: NodeState, used: Callable[[DeviceState], int], total: Callable[[DeviceState], int]) -> str:
+def _used_of_total(node: NodeState, used: Callable[[DeviceState], int], total: Callable[[DeviceState], int]) -> str:
     return f"{sum(map(used, node.devices))}/{sum(map(total, node.devices))}"
 
 
-def _plain(value: object) -> dict[str, Any]:
+def _to_plain_dict(value: object) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(value)
     return plain

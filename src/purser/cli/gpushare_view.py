@@ -43,7 +43,12 @@ def gpushare_table(nodes: "Iterable[NodeState]", addresses: Mapping[str, str], u
     used, total = _sum(each for gpus in listed.values() for each in gpus.values())
     rule = "-" * (sum(len(cell) + 1 for cell in rows[0]) + _RULE_BEYOND_FIRST_ROW if rows else _RULE_BEYOND_FIRST_ROW)
     percent = 100 * used // total if total else 0
-    lines = [*_aligned([head, *rows]), rule, "Allocated/Total GPU Memory In Cluster:", f"{used}/{total} ({percent}%)"]
+    lines = [
+        *_align_rows([head, *rows]),
+        rule,
+        "Allocated/Total GPU Memory In Cluster:",
+        f"{used}/{total} ({percent}%)",
+    ]
     return "\n".join(lines)
 
 
@@ -68,8 +73,8 @@ def gpushare_details(
         rows = [_pod_row(grant, columns, len(_header(gpus)), unit_mib) for grant in by_node.get(node.name, ())]
         table = [["NAME", "NAMESPACE", *_header(gpus)], *rows]
         ends = [["Allocated :", f"{used} ({100 * used // total}%)"], ["Total :", f"{total}"]]
-        shown = _aligned([*table, *ends])
-        lines += ["", *_aligned([["NAME:", node.name], ["IPADDRESS:", addresses.get(node.name, "unknown")]]), ""]
+        shown = _align_rows([*table, *ends])
+        lines += ["", *_align_rows([["NAME:", node.name], ["IPADDRESS:", addresses.get(node.name, "unknown")]]), ""]
         lines += [*shown, "-" * max(map(len, shown))]
     used, total = _sum(sums)
     percent = 100 * used // total if total else 0
@@ -136,6 +141,6 @@ def _fraction(pair: tuple[int, int]) -> str:
     return f"{pair[0]}/{pair[1]}"
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def _align_rows(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) + _PADDING for column in zip_longest(*rows, fillvalue="")]
     return ["".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]

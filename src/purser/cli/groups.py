@@ -47,10 +47,10 @@ GROUPS: dict[str, dict[str, str]] = {
 
 _ALL = 1000
 """Characters of a sentence, at most."""
-_WIDEST = max(len(name) for commands in GROUPS.values() for name in commands)
+_MAX_NAME_WIDTH = max(len(name) for commands in GROUPS.values() for name in commands)
 
 
-MEANT = {
+INTENDED_COMMANDS = {
     "ns": "namespaces",
     "quotas": "namespaces",
     "pod": "grants",
@@ -82,7 +82,7 @@ class PluralCommands(CommandGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names."""
-        if args and not ctx.resilient_parsing and (meant := MEANT.get(args[0])):
+        if args and not ctx.resilient_parsing and (meant := INTENDED_COMMANDS.get(args[0])):
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant}'?")
         return super().resolve_command(ctx, args)
 
@@ -93,7 +93,7 @@ class GroupedCommands(typer.core.TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each group that has commands here."""
         for title, commands in GROUPS.items():
-            rows = [(name.ljust(_WIDEST), text) for name, text in commands.items() if name in self.commands]
+            rows = [(name.ljust(_MAX_NAME_WIDTH), text) for name, text in commands.items() if name in self.commands]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)

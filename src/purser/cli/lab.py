@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from purser.lab.cluster import Lab
     from purser.lab.controlplane.programs import Programs
     from purser.lab.progress import Progress
-    from purser.lab.scenario.spec import Loaded
+    from purser.lab.scenario.spec import LoadedScenario
     from purser.lab.settings import LabSettings
 
     Follow = Callable[[Lab, list[str]], Awaitable[None]]
@@ -234,14 +234,18 @@ def _run(settings: "LabSettings", progress: "Progress", follow: "Follow | None")
     choose_kernels("numpy")
     failures: list[str] = []
     try:
-        serve(_following(settings, progress, follow, failures) if follow else _showing(settings, progress))
+        serve(
+            _follow_until_stopped(settings, progress, follow, failures)
+            if follow
+            else _show_until_stopped(settings, progress)
+        )
     finally:
         progress.done()
     if failures:
         raise typer.Exit(FAILED)
 
 
-def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asyncio.Event], Awaitable[None]]":
+def _show_until_stopped(settings: "LabSettings", progress: "Progress") -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
         import sys
         import time
@@ -268,7 +272,7 @@ def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asynci
     return main
 
 
-def _following(
+def _follow_until_stopped(
     settings: "LabSettings", progress: "Progress", follow: "Follow", failures: list[str]
 ) -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
@@ -288,7 +292,7 @@ def _following(
     return main
 
 
-async def _run_scenario(scenario: "Loaded", running: "Lab", failures: list[str]) -> None:
+async def _run_scenario(scenario: "LoadedScenario", running: "Lab", failures: list[str]) -> None:
     from purser.lab.scenario import run_scenario
 
     async for verdict in run_scenario(running, scenario):

@@ -174,7 +174,7 @@ def crd(
 
     Example: purser operator crd --apply
     """
-    from purser.operator.chart_hooks import define, preview_definition
+    from purser.operator.chart_hooks import apply_definition, preview_definition
     from purser.operator.policy.crd import definition
 
     if dry_run and not apply:
@@ -182,7 +182,7 @@ def crd(
     if dry_run:
         print(_ask(kubeconfig, context, preview_definition) or "nothing to write")
     elif apply:
-        print(_ask(kubeconfig, context, define))
+        print(_ask(kubeconfig, context, apply_definition))
     else:
         dump(definition(), DocumentFormat.YAML)
 

@@ -116,7 +116,7 @@ def table_line(cells: Sequence[str], columns: Sequence[Column[Row]], widths: Seq
     """One line of a table, each cell as wide as its column."""
     padded = (text.ljust(width) for text, width in zip(cells, widths, strict=True))
     shown = (
-        _coloured(text) if colours and column.coloured else text for text, column in zip(padded, columns, strict=True)
+        _colour(text) if colours and column.coloured else text for text, column in zip(padded, columns, strict=True)
     )
     return "   ".join(shown).rstrip()
 
@@ -132,7 +132,7 @@ _COLOURS = {
 """ANSI's red and yellow."""
 
 
-def _coloured(text: str) -> str:
+def _colour(text: str) -> str:
     code = next((code for word, code in _COLOURS.items() if word in text), "")
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
@@ -140,7 +140,11 @@ def _coloured(text: str) -> str:
 def dump(value: Any, form: DocumentFormat) -> None:
     """Print a plain value as JSON or YAML. What is not UTF-8, as a file's name may be, is ``?`` for each byte; a number
     that JSON does not have, such as infinity, is null."""
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False).encode(errors="replace").decode()
+    text = (
+        json.dumps(_replace_non_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+        .encode(errors="replace")
+        .decode()
+    )
     if form is DocumentFormat.YAML:
         from purser.yaml_text import yaml_text
 
@@ -149,17 +153,17 @@ def dump(value: Any, form: DocumentFormat) -> None:
         print(text)
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [*map(_finite, value)] if isinstance(value, (list, tuple)) else value
+        return {key: _replace_non_finite(each) for key, each in value.items()}
+    return [*map(_replace_non_finite, value)] if isinstance(value, (list, tuple)) else value
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
     """Say in one line on standard error what is wrong, and exit. Lines of others' messages are joined."""
-    print(f"purser: {_printable(' '.join(message.split()))}", file=sys.stderr)
+    print(f"purser: {_escape_unprintable(' '.join(message.split()))}", file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -192,12 +196,12 @@ def cell(value: object) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, (list, tuple)):
-        return _printable(",".join(str(item) for item in value)) or "-"
+        return _escape_unprintable(",".join(str(item) for item in value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return _printable(str(value))
+    return _escape_unprintable(str(value))
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """What others wrote does not command the terminal, and is one line."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

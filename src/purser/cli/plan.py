@@ -151,11 +151,11 @@ def least_known(occupancy: "Occupancy", wish: "RoomRequest", made: "RoomPlan") -
 
 
 def _question(made: "RoomPlan") -> str:
-    from purser.core.planning import MOVED
+    from purser.core.planning import MOVED_POD_PRICE
     from purser.core.wording import counted
 
-    homeless = sum(step.price != MOVED for step in made.steps)
-    without = f", {homeless} of which cannot be placed elsewhere" if homeless else ""
+    unplaced = sum(step.price != MOVED_POD_PRICE for step in made.steps)
+    without = f", {unplaced} of which cannot be placed elsewhere" if unplaced else ""
     return f"Evict {counted(len(made.steps), 'pod')}{without}?"
 
 
@@ -215,7 +215,7 @@ def _read(kubeconfig: "Path | None", context: str | None, rules: "EvictionRules"
     return occupancy
 
 
-_USABLE = (
+_USABLE_NOTE = (
     "GPUs that are unhealthy, cordoned, disputed, in MIG mode or shared by time-slicing are ignored,"
     " and so are nodes that are cordoned or not ready"
 )
@@ -232,14 +232,14 @@ def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
     if not enough:
         most = max(usable, key=lambda name: usable[name], default="")
         there = f" (most: {usable[most]} on node {most})" if usable.get(most) else ""
-        return f"no schedulable node has {asked}{there}: {_USABLE}"
+        return f"no schedulable node has {asked}{there}: {_USABLE_NOTE}"
     if enough < wish.nodes:
         have = f"{enough} of {counted(len(usable), 'schedulable node')} {'has' if enough == 1 else 'have'} {asked}"
-        return f"{have}, but you asked for {wish.nodes}: {_USABLE}"
-    stay = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
+        return f"{have}, but you asked for {wish.nodes}: {_USABLE_NOTE}"
+    staying = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
     where = counted(wish.nodes, "node")
     problem = f"{counted(wish.gpus, 'GPU')} on {where} cannot be freed without evicting pods that must stay"
-    return f"{problem}: {some(stay, 'pod')}" if stay else f"cannot find {where} with {asked}"
+    return f"{problem}: {some(staying, 'pod')}" if staying else f"cannot find {where} with {asked}"
 
 
 def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: OutputFormat) -> None:

@@ -44,14 +44,14 @@ def read_api_of(
             fail("--token-file and --certificate-authority require --scheduler", MISUSED)
         return None
     if token_file is None:
-        how = "run kubectl create token ACCOUNT --audience=purser-read-api > FILE, and use --token-file FILE"
-        fail(f"--scheduler requires a token: {how}", MISUSED)
+        advice = "run kubectl create token ACCOUNT --audience=purser-read-api > FILE, and use --token-file FILE"
+        fail(f"--scheduler requires a token: {advice}", MISUSED)
     from purser.core.kubernetes.naming import is_label
-    from purser.top.asking import ReadApi, token_in
+    from purser.top.asking import ReadApi, token_from_file
 
     if namespace is not None and not is_label(namespace):
         fail(f"invalid value {namespace!r} for --namespace: must be an RFC 1123 label", MISUSED)
-    return ReadApi(url, token_in(token_file), ca_file, namespace or "")
+    return ReadApi(url, token_from_file(token_file), ca_file, namespace or "")
 
 
 def read_state(api: "ReadApi") -> "ClusterState":

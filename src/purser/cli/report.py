@@ -35,10 +35,10 @@ Examples:
 
 app = typer.Typer(cls=CommandGroup, name="report", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
 
-_NOT_GRANTED, _FOREIGN, _TOTAL = "(not granted)", "(foreign processes)", "(total)"
+_NOT_GRANTED_ROW, _FOREIGN_ROW, _TOTAL_ROW = "(not granted)", "(foreign processes)", "(total)"
 """Rows below the namespaces; no namespace can be called so."""
 
-_COVERED_FULLY = 0.99
+_MIN_FULL_COVERAGE = 0.99
 """Part of the time from which on nothing is said of gaps: a scrape may be late, and the last step is not over."""
 
 
@@ -91,9 +91,9 @@ def _print(report: "UsageReport", output: OutputFormat) -> None:
         return
     rows = list(report.namespaces)
     used, busy = sum(each.used for each in rows), sum(each.busy for each in rows)
-    rows.append(NamespaceUsage(_NOT_GRANTED, report.not_granted, 0.0, 0.0))
-    rows.append(NamespaceUsage(_FOREIGN, 0.0, report.foreign, 0.0))
-    rows.append(NamespaceUsage(_TOTAL, report.total, used + report.foreign, busy))
+    rows.append(NamespaceUsage(_NOT_GRANTED_ROW, report.not_granted, 0.0, 0.0))
+    rows.append(NamespaceUsage(_FOREIGN_ROW, 0.0, report.foreign, 0.0))
+    rows.append(NamespaceUsage(_TOTAL_ROW, report.total, used + report.foreign, busy))
     columns: list[Column[NamespaceUsage]] = [
         Column("NAMESPACE", lambda each: each.namespace),
         Column("GRANTED GPU-HOURS", lambda each: f"{each.granted:.2f}"),
@@ -102,7 +102,7 @@ def _print(report: "UsageReport", output: OutputFormat) -> None:
         Column("GRANTED %", lambda each: f"{100 * each.granted / report.total:.1f}" if report.total else "", wide=True),
         Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
     ]
-    if report.covered_s < _COVERED_FULLY * report.window_s:
+    if report.covered_s < _MIN_FULL_COVERAGE * report.window_s:
         covered = f"{100 * report.covered_s / report.window_s:.0f} %"
         print(f"purser: metrics cover only {covered} of that time, so the hours cover only that part", file=sys.stderr)
     print_table(rows, columns, output)

@@ -27,7 +27,7 @@ def configure_logs(level: LogLevel) -> None:
 
     Servers call it before they import anything that logs.
     """
-    with _hidden("rich"):  # structlog would import it, 3 MiB of memory, for tracebacks that are not used here
+    with _hide_package("rich"):  # structlog would import it, 3 MiB of memory, for tracebacks that are not used here
         import structlog
 
     terminal = sys.stderr.isatty()
@@ -45,7 +45,7 @@ def configure_logs(level: LogLevel) -> None:
 
 
 @contextmanager
-def _hidden(package: str) -> Iterator[None]:
+def _hide_package(package: str) -> Iterator[None]:
     """Let a package appear as not installed; one that is imported already stays so."""
     if package in sys.modules:
         yield
@@ -66,7 +66,7 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[
     from purser.kube import ConfigError, KubeError
 
     try:
-        asyncio.run(_until_signalled(run, on_hangup))
+        asyncio.run(_run_until_signalled(run, on_hangup))
     except ConfigError as error:
         fail(str(error), MISUSED)
     except KubeError as error:
@@ -77,7 +77,7 @@ def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[
         raise typer.Exit(130) from None
 
 
-async def _until_signalled(
+async def _run_until_signalled(
     run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[], None] | None
 ) -> None:
     stop = asyncio.Event()

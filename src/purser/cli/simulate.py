@@ -114,7 +114,7 @@ def simulate(
     from purser.simulator import bounds
     from purser.simulator.report import html
 
-    _one_source(demo, nodes, pods, workload, cluster, from_)
+    _check_one_source(demo, nodes, pods, workload, cluster, from_)
     if bound and not bounds.is_installed():
         fail(bounds.NEEDS_SCIPY, MISUSED)
     if report is not None and not html.is_installed():
@@ -135,15 +135,15 @@ def simulate(
     orders = _orders(read, seed, order, load, departures)
     tasks = _tasks(policy or _all_policies(), orders, mix is MixKnowledge.LEARNED, bound)
     if decision_log is not None:
-        tasks = _logged(tasks, decision_log)
+        tasks = _with_decision_logs(tasks, decision_log)
     runs = _run(read, tasks, jobs)
     _print(read, runs, output)
-    _print_left_out(orders)
+    _print_omissions(orders)
     if report is not None:
         write_text(report, html.report(read, runs))
 
 
-def _one_source(
+def _check_one_source(
     demo: bool, nodes: Path | None, pods: Path | None, workload: Path | None, cluster: bool, from_: Path | None
 ) -> None:
     if (nodes is None) is not (pods is None):
@@ -243,11 +243,11 @@ def _tasks(policies: Sequence[str], orders: "list[Order]", learns: bool, bound: 
 
     names = list(dict.fromkeys(policies))
     # The bounds of an order are the same for all policies; on FGD's own run one more run of it is spared.
-    bounding = FRAGMENTATION if FRAGMENTATION in names else names[0]
-    return [Task(name, order, learns, bound and name == bounding) for name in names for order in orders]
+    bounded_policy = FRAGMENTATION if FRAGMENTATION in names else names[0]
+    return [Task(name, order, learns, bound and name == bounded_policy) for name in names for order in orders]
 
 
-def _logged(tasks: "list[Task]", path: Path) -> "list[Task]":
+def _with_decision_logs(tasks: "list[Task]", path: Path) -> "list[Task]":
     import msgspec
 
     if len(tasks) != 1:
@@ -263,7 +263,7 @@ def _all_policies() -> list[str]:
 
 def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":
     from purser.cli.kernels import choose_kernels
-    from purser.simulator.bounds import CannotSolve
+    from purser.simulator.bounds import SolverError
     from purser.simulator.parallel import LostProcess, fitting_jobs, run_all
 
     choose_kernels()
@@ -272,7 +272,7 @@ def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRu
             return run_all(read, tasks, jobs or fitting_jobs(tasks), progress.show)
     except ValueError as error:
         fail(str(error), MISUSED)
-    except (LostProcess, CannotSolve) as error:
+    except (LostProcess, SolverError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"cannot write the decision log: {error}")
@@ -319,7 +319,7 @@ def _print(read: "Workload", runs: "list[AnyRun]", output: SimulationFormat) -> 
         print_table(document(read, runs), OutputFormat(output.value))
 
 
-def _print_left_out(orders: "list[Order]") -> None:
+def _print_omissions(orders: "list[Order]") -> None:
     from purser.core.wording import counted
 
     for order in orders:

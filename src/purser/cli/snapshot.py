@@ -48,7 +48,7 @@ def snapshot(
     context: Context = None,
 ) -> None:
     """Write it."""
-    from purser.adapters.cluster_files import anonymized, encoded, trimmed
+    from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
     from purser.cli.serving import LogLevel, configure_logs
     from purser.core.decoding import brief
     from purser.core.wording import counted
@@ -64,10 +64,10 @@ def snapshot(
     read = objects_of_cluster(kubeconfig, context, WORKLOADS) if from_ is None else objects_of_file(from_)
     for problem in read.problems:
         print(f"purser: {brief(problem, 2000)}", file=sys.stderr)
-    found = trimmed(read)
+    found = trim_objects(read)
     if anonymize:
-        found, _ = anonymized(found)
-    data = encoded(found, compressed=output is not None and output.suffix == ".gz")
+        found, _ = anonymize_objects(found)
+    data = encode_objects(found, compressed=output is not None and output.suffix == ".gz")
     if output is None:
         sys.stdout.write(data.decode())
         return

@@ -106,7 +106,7 @@ def _print(state: "ClusterState", view: TopView | None, output: OutputFormat) ->
             document = document[_FIELDS[view]]
         dump(document, DocumentFormat(output.value))
         return
-    from purser.top.views import columns_of, summary, things_of
+    from purser.top.views import columns_of, rows_of_view, summary
 
     for note in state.notes:
         print(f"purser: {_line(note)}", file=sys.stderr)
@@ -117,7 +117,7 @@ def _print(state: "ClusterState", view: TopView | None, output: OutputFormat) ->
         if view is None:
             print(f"\n{TITLES[each]}")
         columns = [Column(c.head, c.read, c.wide) for c in columns_of(each, now)]
-        rows = sorted(things_of(each, state), key=lambda thing: columns_of(each, now)[0].key(thing[1]))
+        rows = sorted(rows_of_view(each, state), key=lambda thing: columns_of(each, now)[0].key(thing[1]))
         print_table([thing for _, thing in rows], columns, output)
 
 

@@ -60,8 +60,8 @@ async def _follow(
         await pods.synced()
         while True:
             changed.clear()
-            rows, every = rows_of(nodes.store.values(), pods.store.values())
-            columns = shown_columns(every, output)
+            rows, columns_shown = rows_of(nodes.store.values(), pods.store.values())
+            columns = shown_columns(columns_shown, output)
             heads, lines = [each.head for each in columns], [row_cells(row, columns) for row in rows]
             needed = [max(map(len, each)) for each in zip(heads, *lines, strict=True)]
             if lines and not widths and headers:

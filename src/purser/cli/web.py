@@ -145,7 +145,7 @@ def _serving_one(
                 await _serve(PolledScheduler(reader, api, SystemClock()), options, stop)
             return
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
-            await _serve(_followed(client), options, stop)
+            await _serve(_build_source(client), options, stop)
 
     return main
 
@@ -206,8 +206,8 @@ async def pages_of(client: "Client") -> "AsyncIterator[str]":
     from purser.web import Feed, serving_pages
 
     clock = SystemClock()
-    feed = Feed(_followed(client), clock)
-    following = asyncio.ensure_future(_keep_following(feed))
+    feed = Feed(_build_source(client), clock)
+    following = asyncio.ensure_future(_follow_forever(feed))
     try:
         async with serving_pages(feed, clock, 0) as url:
             yield url
@@ -216,7 +216,7 @@ async def pages_of(client: "Client") -> "AsyncIterator[str]":
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _keep_following(feed: "Feed") -> None:
+async def _follow_forever(feed: "Feed") -> None:
     import structlog
 
     from purser.kube import KubeError
@@ -229,7 +229,7 @@ async def _keep_following(feed: "Feed") -> None:
         structlog.get_logger("purser.web").exception("The web pages cannot be updated")
 
 
-def _followed(client: "Client") -> "StateSource":
+def _build_source(client: "Client") -> "StateSource":
     from purser.cli.why import explanation_lines
     from purser.kube import SystemClock
     from purser.top.following import FollowedCluster

@@ -11,7 +11,7 @@ from purser.cli.cluster_source import ask_cluster, objects_of_file
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, table_lines
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
-from purser.cli.why_scheduler import why_by_scheduler
+from purser.cli.why_scheduler import print_scheduler_reasons
 from purser.cli.why_workloads import named, resource_of, workload_lines
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def why(
             fail("--scheduler cannot be used with --kubeconfig, --context or --from", MISUSED)
         if kind != "Pod" or manifest is not None:
             fail("--scheduler explains only pods: use the name of a pod, or omit --scheduler", MISUSED)
-        why_by_scheduler(api, namespace or "default", name, output)
+        print_scheduler_reasons(api, namespace or "default", name, output)
         return
     import gc
 
@@ -279,24 +279,24 @@ def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.
         yield from table_lines(found.reasons, _columns(), output)
     if found.reasons and not found.fits:
         yield ""
-        yield _changes_words(found)
+        yield _changes_text(found)
     for each in found.suggestions:
-        yield _line(f"- {each.text}: {_where(each)}")
+        yield _line(f"- {each.text}: {_places_text(each)}")
 
 
-def _changes_words(found: "Explanation") -> str:
+def _changes_text(found: "Explanation") -> str:
     if found.at:
-        return _CHANGES_THEN if found.suggestions else _NO_CHANGE_THEN
+        return _PAST_CHANGES if found.suggestions else _NO_PAST_CHANGE
     return _CHANGES if found.suggestions else _NO_CHANGE
 
 
 _CHANGES = "Each of these changes alone makes the pod fit now. Each was tried with the scheduler's own code:"
 _NO_CHANGE = "None of the changes that docs/why.md lists makes the pod fit now."
-_CHANGES_THEN = "Each of these changes alone would have made the pod fit. Each was tried with the scheduler's own code:"
-_NO_CHANGE_THEN = "None of the changes that docs/why.md lists would have made the pod fit."
+_PAST_CHANGES = "Each of these changes alone would have made the pod fit. Each was tried with the scheduler's own code:"
+_NO_PAST_CHANGE = "None of the changes that docs/why.md lists would have made the pod fit."
 
 
-def _where(found: "Suggestion") -> str:
+def _places_text(found: "Suggestion") -> str:
     others = found.fits - len(found.examples)
     return f"fits {', '.join(found.examples)}{f' and {others} more' if others else ''}"
 

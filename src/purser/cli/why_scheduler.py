@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from purser.top.asking import ReadApi
 
 
-def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFormat) -> None:
+def print_scheduler_reasons(api: "ReadApi", namespace: str, name: str, output: OutputFormat) -> None:
     """Print what the scheduler knows of a pod; ends the command where it knows none of that name."""
     import msgspec
 
@@ -20,7 +20,7 @@ def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFo
     waiting = [each for each in state.waiting if (each.namespace, each.pod) == (namespace, name)]
     held = [each for each in state.grants if (each.namespace, each.pod) == (namespace, name)]
     if not waiting and not held:
-        _unknown(state, namespace, name)
+        _fail_unknown_pod(state, namespace, name)
     for note in state.notes if waiting else ():
         print(f"purser: {_line(note)}", file=sys.stderr)
     if output in (OutputFormat.JSON, OutputFormat.YAML):
@@ -30,7 +30,7 @@ def why_by_scheduler(api: "ReadApi", namespace: str, name: str, output: OutputFo
         print(line)
 
 
-def _unknown(state: "ClusterState", namespace: str, name: str) -> NoReturn:
+def _fail_unknown_pod(state: "ClusterState", namespace: str, name: str) -> NoReturn:
     known = len(state.waiting) + len(state.grants)
     fail(f"the scheduler does not know pod {namespace}/{name}: none of {known} pods that wait for or hold GPUs matches")
 

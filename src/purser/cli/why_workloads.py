@@ -54,7 +54,7 @@ def workload_lines(found: "WorkloadExplanation") -> Iterator[str]:
             f"{found.namespace}"
         )
     if found.placed and not found.waiting:
-        yield f"On {', '.join(found.nodes[:_MAX_NAMED])}{_and_more(len(found.nodes) - _MAX_NAMED)}"
+        yield f"On {', '.join(found.nodes[:_MAX_NAMED])}{_more_text(len(found.nodes) - _MAX_NAMED)}"
     if found.pod is not None and found.waiting > 1:
         yield "The waiting pod that was created first:"
 
@@ -63,7 +63,7 @@ _MAX_NAMED = 8
 """Nodes in a line."""
 
 
-def _and_more(others: int) -> str:
+def _more_text(others: int) -> str:
     return f" and {others} more" if others > 0 else ""
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from purser.core.grant.quota import Demand, grant_demand
-from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
+from purser.core.ledger import NO_USAGE, Ledger, Usage, pod_usage
 
 GRANTS_AT_ONCE = 256
 """Between two results of `ledger_sweep`: a millisecond or two."""
@@ -90,13 +90,13 @@ def node_usage_violations(ledger: Ledger, name: str) -> Iterator[InvariantViolat
             yield InvariantViolation(Invariant.GRANT_INDEX, uid, f"listed under {name}", there)
             continue
         for uuid, taken in pod_usage(grant).items():
-            recounted[uuid] = recounted.get(uuid, UNUSED) + taken
+            recounted[uuid] = recounted.get(uuid, NO_USAGE) + taken
     kept = ledger.usage(name)
     if dict(kept) != recounted:
-        yield InvariantViolation(Invariant.NODE_USAGE, name, *apart(kept, recounted))
+        yield InvariantViolation(Invariant.NODE_USAGE, name, *differences_text(kept, recounted))
 
 
-def apart(kept: Mapping[str, object], recounted: Mapping[str, object]) -> tuple[str, str]:
+def differences_text(kept: Mapping[str, object], recounted: Mapping[str, object]) -> tuple[str, str]:
     """Two records as texts, without the entries in which they agree."""
     differing_keys = sorted(key for key in kept.keys() | recounted.keys() if kept.get(key) != recounted.get(key))
     return str({key: kept.get(key) for key in differing_keys}), str({key: recounted.get(key) for key in differing_keys})

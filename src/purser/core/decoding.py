@@ -24,7 +24,7 @@ MAX_MESSAGE = 240
 T = TypeVar("T")
 
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NESTING_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class UnreadableError(ValueError):
@@ -50,7 +50,7 @@ class JsonReader(Generic[T]):
     def read(self, text: str | bytes | msgspec.Raw) -> T:
         """The value. Raises `UnreadableError`, and nothing else whatever the text."""
         if len(text := as_bytes(text, self._name)) > self._max_bytes:
-            raise too_long(self._name, len(text), self._max_bytes)
+            raise size_error(self._name, len(text), self._max_bytes)
         if self._max_depth is not None:
             check_depth(text, self._name, self._max_depth)
         try:
@@ -59,7 +59,7 @@ class JsonReader(Generic[T]):
             raise unreadable(self._name, error) from error
 
 
-def converted(value: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
+def convert_value(value: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
     """A plain value (of YAML, of an object without a Struct) as ``kind``. Raises `UnreadableError`."""
     try:
         return msgspec.convert(value, kind, strict=strict)
@@ -91,7 +91,7 @@ def without_nulls(value: Any) -> Any:
 def from_base64(text: str | bytes, name: str, *, max_bytes: int) -> bytes:
     """What a text in base64, without any other character, stands for. Raises `UnreadableError`."""
     if len(text) > max_bytes:
-        raise too_long(name, len(text), max_bytes)
+        raise size_error(name, len(text), max_bytes)
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
@@ -101,7 +101,7 @@ def from_base64(text: str | bytes, name: str, *, max_bytes: int) -> bytes:
 def text_of(data: bytes, name: str, *, max_bytes: int) -> str:
     """UTF-8 as text. Raises `UnreadableError`."""
     if len(data) > max_bytes:
-        raise too_long(name, len(data), max_bytes)
+        raise size_error(name, len(data), max_bytes)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -131,7 +131,7 @@ def check_depth(text: bytes, name: str, max_depth: int = MAX_DEPTH) -> None:
         # In this order: a backslash that is itself escaped escapes nothing.
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     brackets = b"".join(text.split(b'"')[::2]).translate(None, _NOT_BRACKETS)
-    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth:
+    if max(accumulate(map(_NESTING_STEPS.__getitem__, brackets)), default=0) > max_depth:
         raise UnreadableError(f"{name} cannot be read: it is nested deeper than {max_depth} levels")
 
 
@@ -142,14 +142,14 @@ def unreadable(name: str, error: BaseException) -> UnreadableError:
     return UnreadableError(f"{name} cannot be read: {brief(error)}")
 
 
-def too_long(name: str, found: int, limit: int) -> UnreadableError:
+def size_error(name: str, found: int, limit: int) -> UnreadableError:
     """The error for more bytes than the limit."""
     return UnreadableError(f"{name} has {found} bytes, more than the maximum of {limit}")
 
 
-def brief(error: object, most: int = MAX_MESSAGE) -> str:
+def brief(error: object, max_characters: int = MAX_MESSAGE) -> str:
     """One printable line of at most this many characters: the message may quote untrusted text."""
-    text = " ".join(str(error)[: 4 * most].split())
-    if len(text) > most:
-        text = f"{text[: most - 3]}..."
+    text = " ".join(str(error)[: 4 * max_characters].split())
+    if len(text) > max_characters:
+        text = f"{text[: max_characters - 3]}..."
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -9,7 +9,7 @@ from msgspec.inspect import AnyType, DictType, Field, StructType, Type, UnionTyp
 from purser.core.decoding import brief
 
 
-def tidied(
+def normalise_keys(
     value: Any,
     kind: Type,
     unknown: list[str],
@@ -31,7 +31,7 @@ def tidied(
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     kind = _effective_member(kind)
-    within = partial(tidied, unknown=unknown, exact=exact, is_yaml=is_yaml)
+    within = partial(normalise_keys, unknown=unknown, exact=exact, is_yaml=is_yaml)
     if isinstance(kind, VarTupleType) and isinstance(value, list):
         return [within(each, kind.item_type, at=f"{at}[{place}]") for place, each in enumerate(value)]
     if not isinstance(kind, StructType) or not isinstance(value, dict):
@@ -45,17 +45,19 @@ def tidied(
         if field is None:
             unknown.append(where)
         elif each is not None or kind.cls in exact:
-            found[field.encode_name] = _added(found.get(field.encode_name), within(each, field.type, at=where), field)
-        elif isinstance(_effective_member(field.type), _EMPTIED_BY_NULL):
+            found[field.encode_name] = _merge_repeated(
+                found.get(field.encode_name), within(each, field.type, at=where), field
+            )
+        elif isinstance(_effective_member(field.type), _NULLABLE_TYPES):
             found.pop(field.encode_name, None)
     return found
 
 
-_EMPTIED_BY_NULL = VarTupleType, DictType, AnyType
+_NULLABLE_TYPES = VarTupleType, DictType, AnyType
 """Types of fields in which null takes away what an earlier spelling of the key said; others keep it."""
 
 
-def _added(before: Any, value: Any, field: Field) -> Any:
+def _merge_repeated(before: Any, value: Any, field: Field) -> Any:
     is_map = isinstance(field.type, DictType) and isinstance(before, dict) and isinstance(value, dict)
     return before | value if is_map else value
 

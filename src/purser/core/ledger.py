@@ -127,7 +127,7 @@ def _union(here: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(sorted((Counter(here) | Counter(others)).elements())) if others else here
 
 
-UNUSED = Usage()
+NO_USAGE = Usage()
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def pod_usage(grant: Grant) -> dict[str, Usage]:
     peaks: dict[str, Usage] = {}
     for phase in phases(grant.containers):
         for uuid, usage in _concurrent_usage(phase).items():
-            peaks[uuid] = peaks.get(uuid, UNUSED).peak(usage)
+            peaks[uuid] = peaks.get(uuid, NO_USAGE).peak(usage)
     return {uuid: msgspec.structs.replace(u, pods=1, exclusive=min(u.exclusive, 1)) for uuid, u in peaks.items()}
 
 
@@ -158,7 +158,7 @@ def _concurrent_usage(parts: tuple[ContainerGrant, ...]) -> dict[str, Usage]:
     for part in parts:
         for share in part.shares:
             usage = share_usage(share)
-            taken[share.uuid] = taken.get(share.uuid, UNUSED) + usage
+            taken[share.uuid] = taken.get(share.uuid, NO_USAGE) + usage
     return taken
 
 
@@ -222,7 +222,7 @@ class Ledger:
             raise DuplicateError(f"pod {grant.namespace}/{grant.pod} ({grant.pod_uid}) already holds a grant")
         _check_parts(grant, self._devices.get(grant.node, {}))
         self._check_room(grant)
-        self._enter(_Entry(grant, GrantState.RESERVED))
+        self._add_entry(_Entry(grant, GrantState.RESERVED))
 
     def adopt(self, grant: Grant, state: GrantState = GrantState.BOUND) -> None:
         """Enter a grant that the cluster already holds, unchecked.
@@ -235,7 +235,7 @@ class Ledger:
             entry.containers = {name: max(old, state, key=_ORDER.__getitem__) for name, old in entry.containers.items()}
             return
         self.release(grant.pod_uid)
-        self._enter(_Entry(grant, state))
+        self._add_entry(_Entry(grant, state))
 
     def advance(self, pod_uid: str, state: GrantState, container: str | None = None) -> None:
         """Move a pod's grant, or one container of it, forward.
@@ -341,7 +341,7 @@ class Ledger:
         for uuid, asked in pod_usage(grant).items():
             if uuid not in devices:
                 raise UnknownDeviceError(f"node {grant.node} has no device {uuid}")
-            problem = self._problem(grant.node, uuid, self.usage(grant.node).get(uuid, UNUSED) + asked)
+            problem = self._problem(grant.node, uuid, self.usage(grant.node).get(uuid, NO_USAGE) + asked)
             if problem:
                 raise OvercommitError(f"device {uuid} on node {grant.node}: {problem}")
 
@@ -349,15 +349,15 @@ class Ledger:
         device = self._devices.get(node, {}).get(uuid)
         if device is None:
             return "the node does not report this device"
-        return overcommit(device, usage)
+        return find_overcommit(device, usage)
 
-    def _enter(self, entry: _Entry) -> None:
+    def _add_entry(self, entry: _Entry) -> None:
         grant = entry.grant
         self._entries[grant.pod_uid] = entry
         self._by_node.setdefault(grant.node, {})[grant.pod_uid] = None
         on_node = self._usage.setdefault(grant.node, {})
         for uuid, usage in entry.usage.items():
-            on_node[uuid] = on_node.get(uuid, UNUSED) + usage
+            on_node[uuid] = on_node.get(uuid, NO_USAGE) + usage
         whose = (grant.namespace, grant.family)
         self._namespaces[whose] = self.namespace_usage(*whose) + entry.demand
         self.on_change(grant.node)
@@ -366,7 +366,7 @@ class Ledger:
         node, whose = entry.grant.node, (entry.grant.namespace, entry.grant.family)
         before = self._usage.get(node, {})  # a grant of no devices leaves nothing there
         left = {uuid: before[uuid] - usage for uuid, usage in entry.usage.items()}
-        self._usage[node] = {u: usage for u, usage in {**before, **left}.items() if usage != UNUSED}
+        self._usage[node] = {u: usage for u, usage in {**before, **left}.items() if usage != NO_USAGE}
         if not self._usage[node]:
             del self._usage[node]
         demand = self.namespace_usage(*whose) - entry.demand
@@ -376,7 +376,7 @@ class Ledger:
             self._namespaces.pop(whose, None)
 
 
-def overcommit(device: Device, usage: Usage) -> str:
+def find_overcommit(device: Device, usage: Usage) -> str:
     """What is wrong with this usage of a device; empty when nothing is.
 
     A second check beside the rule of placement, on purpose: see "The ledger compares sums by itself" in decisions.md.
@@ -416,8 +416,8 @@ def _check_parts(grant: Grant, devices: Mapping[str, Device]) -> None:
     Of a device that is divided into equal parts, or cut on demand, a container may have several.
     """
     for part in grant.containers:
-        doubled = [uuid for uuid, count in Counter(part.uuids).items() if count > 1]
-        if not all(uuid in devices and (devices[uuid].replicas > 1 or devices[uuid].mig_kind) for uuid in doubled):
+        duplicates = [uuid for uuid, count in Counter(part.uuids).items() if count > 1]
+        if not all(uuid in devices and (devices[uuid].replicas > 1 or devices[uuid].mig_kind) for uuid in duplicates):
             raise OvercommitError(f"container {part.container} holds one device twice")
         if len({devices[uuid].is_mig for uuid in part.uuids if uuid in devices}) > 1:
             raise OvercommitError(

@@ -30,7 +30,7 @@ any of them takes no pods, False while some are degraded. And of the condition o
 
 AGENT_STOPPING = "the node's agent is stopping"
 NOT_LISTED = "no device plugin reports it to kubelet"
-UNSERVED = frozenset({AGENT_STOPPING, NOT_LISTED})
+UNSERVED_REASONS = frozenset({AGENT_STOPPING, NOT_LISTED})
 """Why a device is closed to new pods although nothing is known to be wrong with it."""
 
 UNHEALTHY_TAINT = "purser.dev/gpu-unhealthy"
@@ -66,7 +66,7 @@ AWAITS_GRANT_ANNOTATION = "purser.dev/awaits-grant"
 """On a pod of another scheduler that Purser serves (``scheduler.serveSchedulerNames``), written by the webhook: a grant
 follows its Binding."""
 
-AWAITED, NOT_GRANTED = "true", "false"
+AWAITS_GRANT, NOT_GRANTED = "true", "false"
 """Values of `AWAITS_GRANT_ANNOTATION`; the second where Purser's scheduler found that the pod cannot have one."""
 
 WEBHOOK_PROBE_ANNOTATION = "purser.dev/webhook-probe"
@@ -104,7 +104,7 @@ WEBHOOK_LABELS = ("purser.dev/webhook", "hami.io/webhook")
 IGNORE_WEBHOOK = "ignore"
 
 
-def ignoring_label(labels: Mapping[str, str]) -> str:
+def ignore_label_of(labels: Mapping[str, str]) -> str:
     """The label of a pod or namespace that keeps Purser's webhook away; empty where none does."""
     return next((label for label in WEBHOOK_LABELS if labels.get(label) == IGNORE_WEBHOOK), "")
 

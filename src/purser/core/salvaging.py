@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, brief, converted
+from purser.core.decoding import UnreadableError, brief, convert_value
 from purser.core.wording import counted
 
 T = TypeVar("T")
@@ -19,10 +19,10 @@ T = TypeVar("T")
 MAX_SHOWN = 60
 """Characters of a value that a sentence shows."""
 
-_LIKE_OTHERS = re.compile(r"[-+.0-9e]*|true|false|null|yes|no|on|off", re.ASCII | re.IGNORECASE)
+_AMBIGUOUS_TEXT = re.compile(r"[-+.0-9e]*|true|false|null|yes|no|on|off", re.ASCII | re.IGNORECASE)
 """Texts that without quotation marks are taken for values of other types."""
 
-_ENTRY_IS_OUT = "The entry is ignored"
+_ENTRY_IGNORED = "The entry is ignored"
 _NOTHING: Final = object()
 _BOUNDS = {"ge": "of {} or more", "gt": "greater than {}", "le": "of at most {}", "lt": "less than {}"}
 
@@ -30,7 +30,7 @@ Advice = Mapping[tuple[Any, str], str]
 """By Struct and the name of its field in the file, what to write there where the type alone does not say it."""
 
 
-def salvaged(
+def salvage(
     value: Any,
     kind: type[T],
     name: str,
@@ -50,10 +50,10 @@ def salvaged(
     if plain is _NOTHING:
         raise UnreadableError(found[0] if found else f"{name} cannot be read")
     mistakes += found
-    return converted(plain, kind, _named(name, at))
+    return convert_value(plain, kind, _named(name, at))
 
 
-def mistake(name: str, at: str, value: Any, write: str, cost: str = "The value is ignored") -> str:
+def mistake_sentence(name: str, at: str, value: Any, write: str, cost: str = "The value is ignored") -> str:
     """The sentence for a value that is left out, or because of which something else is."""
     return f"{_named(name, at)} is {shown(value)}, but must be {write}. {cost}"
 
@@ -62,7 +62,7 @@ def _named(name: str, at: str) -> str:
     return f"{name}: {at}" if at else name
 
 
-def capped(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
+def cap_sentences(sentences: Sequence[str], most: int, name: str) -> tuple[str, ...]:
     """So many sentences at most; the last one then counts those that are not there."""
     if len(sentences) <= most:
         return tuple(sentences)
@@ -80,7 +80,7 @@ def shown(value: Any) -> str:
         of = ("an object", "an empty object") if isinstance(value, dict) else ("a list", "an empty list")
         return of[0] if value else of[1]
     text = brief(value, MAX_SHOWN)
-    return f'the string "{text}"' if isinstance(value, str) and _LIKE_OTHERS.fullmatch(text) else text
+    return f'the string "{text}"' if isinstance(value, str) and _AMBIGUOUS_TEXT.fullmatch(text) else text
 
 
 class _Reading:
@@ -94,7 +94,7 @@ class _Reading:
 
     def of(self, value: Any, kind: Any, at: str, write: str = "", cost: str = "The value is ignored") -> Any:
         """The value without mistakes, or `_NOTHING`."""
-        struct, item = _struct_of(kind), _item_of(kind)
+        struct, item = _struct_type(kind), _item_type(kind)
         if struct is not None and isinstance(value, dict):
             return self._object(value, struct, at)
         if item is not None and isinstance(value, list):
@@ -102,18 +102,18 @@ class _Reading:
             return [one for one in each if one is not _NOTHING]
         if struct is None and item is None:
             try:
-                converted(value, kind, at)
+                convert_value(value, kind, at)
             except UnreadableError:
                 pass
             else:
                 return value
-        self._mistakes.append(mistake(self._name, at, value, write or words_of(kind), cost))
+        self._mistakes.append(mistake_sentence(self._name, at, value, write or words_of(kind), cost))
         return _NOTHING
 
     def _object(self, value: dict[Any, Any], struct: type, at: str) -> Any:
         found: dict[str, Any] = {}
-        is_whole, is_out, before = struct in self._whole, False, len(self._mistakes)
-        cost = _ENTRY_IS_OUT if is_whole else "The value is ignored"
+        is_whole, is_ignored, before = struct in self._whole, False, len(self._mistakes)
+        cost = _ENTRY_IGNORED if is_whole else "The value is ignored"
         for field in msgspec.structs.fields(struct):
             key, inner = field.encode_name, f"{at}.{field.encode_name}".removeprefix(".")
             write = self._advice.get((struct, key)) or words_of(field.type)
@@ -123,18 +123,18 @@ class _Reading:
                     found[key] = kept
             elif field.required:
                 where = _named(self._name, at)
-                self._mistakes.append(f"{where} lacks {key}, which must be {write}. {_ENTRY_IS_OUT}")
-            is_out = is_out or (field.required and key not in found)
-        if is_out or (is_whole and len(self._mistakes) > before):
+                self._mistakes.append(f"{where} lacks {key}, which must be {write}. {_ENTRY_IGNORED}")
+            is_ignored = is_ignored or (field.required and key not in found)
+        if is_ignored or (is_whole and len(self._mistakes) > before):
             return _NOTHING
-        return self._made(found, struct, at) if is_whole else found
+        return self._build_struct(found, struct, at) if is_whole else found
 
-    def _made(self, found: dict[str, Any], struct: type, at: str) -> Any:
+    def _build_struct(self, found: dict[str, Any], struct: type, at: str) -> Any:
         """What the Struct itself says of its fields."""
         try:
-            converted(found, struct, f"{self._name}: {at}")
+            convert_value(found, struct, f"{self._name}: {at}")
         except UnreadableError as error:
-            self._mistakes.append(f"{str(error).removesuffix(' - at `$`')}. {_ENTRY_IS_OUT}")
+            self._mistakes.append(f"{str(error).removesuffix(' - at `$`')}. {_ENTRY_IGNORED}")
             return _NOTHING
         return found
 
@@ -146,15 +146,15 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return (kind,)
 
 
-def _struct_of(kind: Any) -> type | None:
+def _struct_type(kind: Any) -> type | None:
     return next((one for one in _members(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
 
 
-def _item_of(kind: Any) -> type | None:
+def _item_type(kind: Any) -> type | None:
     """Of a list of Structs their type."""
     for one in _members(kind):
         plain = get_args(one)[0] if get_origin(one) is Annotated else one
-        if get_origin(plain) is tuple and (struct := _struct_of(get_args(plain)[0])) is not None:
+        if get_origin(plain) is tuple and (struct := _struct_type(get_args(plain)[0])) is not None:
             return struct
     return None
 
@@ -185,8 +185,8 @@ def words_of(kind: Any) -> str:
     if get_origin(one) is Literal:
         return " or ".join(map(str, filter(None, get_args(one))))
     if get_origin(one) is tuple:
-        return "a list of objects" if _item_of(one) else f"a list in which each item is {words_of(get_args(one)[0])}"
-    if _struct_of(one) is not None:
+        return "a list of objects" if _item_type(one) else f"a list in which each item is {words_of(get_args(one)[0])}"
+    if _struct_type(one) is not None:
         return "an object"
     if get_origin(one) is dict and get_origin(inner := get_args(one)[1]) is dict:
         return f"an object of objects in which each value is {words_of(get_args(inner)[1])}"

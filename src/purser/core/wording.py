@@ -15,7 +15,7 @@ def some(sentences: Sequence[str], what: str = "", *, named: int = NAMED, betwee
     return between.join(sentences[:named]) + others
 
 
-def pods_to(namespace: str, keys: Sequence[str], *, named: int = NAMED) -> str:
+def pods_text(namespace: str, keys: Sequence[str], *, named: int = NAMED) -> str:
     """``pod ns/a``, ``pods ns/a, ns/b and 2 more``, or ``a pod of another namespace``: other pods, in a message that
     the owner of a pod in this namespace reads, and that must not name those of other namespaces."""
     own = [key for key in keys if key.partition("/")[0] == namespace]
@@ -43,7 +43,7 @@ def _plural(what: str, number: int) -> str:
 NaturalKey = tuple[tuple[int, int, str], ...]
 
 
-def natural(text: str) -> NaturalKey:
+def natural_sort_key(text: str) -> NaturalKey:
     """The key by which people sort names: ``gpu-2`` comes before ``gpu-10``."""
     parts = re.findall(r"[0-9]+|[^0-9]+", text)
     # What is equal as a number, 1 and 01, differs as a text.

@@ -33,7 +33,7 @@ from purser.kube.errors import (
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer, InformerHealth
 from purser.kube.leases import LeaderElector, LeaseFollower
-from purser.kube.resources import Raw, Resource, key_of, meta_of, ref_of, untyped
+from purser.kube.resources import Raw, Resource, key_of, meta_of, ref_of, untyped_resource
 from purser.kube.watching import Bookmark, Change, ChangeType
 from purser.kube.workqueue import QueueClosed, WorkQueue, run_workers
 
@@ -75,5 +75,5 @@ __all__ = [
     "meta_of",
     "ref_of",
     "run_workers",
-    "untyped",
+    "untyped_resource",
 ]

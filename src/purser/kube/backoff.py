@@ -4,10 +4,10 @@ import random
 
 from purser.kube.clock import Clock
 
-UNDONE_WITHIN_S = 60.0
+MAX_UNDO_INTERVAL_S = 60.0
 """A write that has to be repeated within this time was undone by another client, which may do so again."""
 
-UNDONE_BY_CHANCE = 5
+TOLERATED_UNDOS = 5
 """Failures in a row that are normal: a kubelet that starts, a user who experiments."""
 
 
@@ -25,7 +25,7 @@ class Backoff:
 
     def next(self) -> float:
         """The delay in seconds before the coming attempt."""
-        delay = exponential(self.initial_s, self.cap_s, self._failures)
+        delay = exponential_delay(self.initial_s, self.cap_s, self._failures)
         self._failures += 1
         return delay * self._rng.uniform(0.5, 1.0)
 
@@ -48,11 +48,11 @@ class WritePace:
         """Seconds to pause after this was written at a place of the object."""
         now = self._clock.monotonic()
         before, at, times = self._last.get(place, (None, now, 0))
-        times = times + 1 if written == before and now - at <= UNDONE_WITHIN_S else 0
+        times = times + 1 if written == before and now - at <= MAX_UNDO_INTERVAL_S else 0
         self._last[place] = written, now, times
-        return exponential(self._first_s, self._cap_s, max(0, times - UNDONE_BY_CHANCE))
+        return exponential_delay(self._first_s, self._cap_s, max(0, times - TOLERATED_UNDOS))
 
 
-def exponential(initial_s: float, cap_s: float, failures: int) -> float:
+def exponential_delay(initial_s: float, cap_s: float, failures: int) -> float:
     """The delay after a number of failures, without jitter."""
     return min(cap_s, initial_s * 2.0 ** min(failures, 60))

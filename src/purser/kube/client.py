@@ -76,12 +76,12 @@ class WatchStream(Generic[T]):
                 event = self._codec.event(self._lines.pop(), self._on_unreadable)
                 if event is not None:
                     return event
-            chunk = await self._chunk()
+            chunk = await self._read_chunk()
             if not chunk:
                 raise StopAsyncIteration
             self._lines = split_lines(self._rest, chunk)[::-1]
 
-    async def _chunk(self) -> bytes:
+    async def _read_chunk(self) -> bytes:
         try:
             return await self._content.readany()
         except aiohttp.SocketTimeoutError:
@@ -142,7 +142,7 @@ class Client:
             return await self._pages(resource, path, params)
         except GoneError:
             # The pages' snapshot was compacted while they were fetched. In one piece nothing can go in between.
-            page = await self._page(resource, path, params)
+            page = await self._list_page(resource, path, params)
             return Listing(page.items, page.resource_version, page.left_out)
 
     @asynccontextmanager
@@ -288,15 +288,17 @@ class Client:
         return codec_of(resource).object(await self._transport.request(call))
 
     async def _pages(self, resource: Resource[T], path: str, params: dict[str, str]) -> Listing[T]:
-        page = await self._page(resource, path, params | {"limit": str(PAGE_SIZE)})
+        page = await self._list_page(resource, path, params | {"limit": str(PAGE_SIZE)})
         items, version, left_out = page.items, page.resource_version, page.left_out
         while page.continue_token:
-            page = await self._page(resource, path, params | {"limit": str(PAGE_SIZE), "continue": page.continue_token})
+            page = await self._list_page(
+                resource, path, params | {"limit": str(PAGE_SIZE), "continue": page.continue_token}
+            )
             items.extend(page.items)
             left_out += page.left_out
         return Listing(items, version, left_out)
 
-    async def _page(self, resource: Resource[T], path: str, params: dict[str, str]) -> Page[T]:
+    async def _list_page(self, resource: Resource[T], path: str, params: dict[str, str]) -> Page[T]:
         body = await self._transport.request(Call("GET", path, params))
         return codec_of(resource).page(body, partial(self.failures.unreadable, resource))
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 import structlog
 
-from purser.core.decoding import JsonReader, UnreadableError, converted, without_nulls
+from purser.core.decoding import JsonReader, UnreadableError, convert_value, without_nulls
 from purser.kube.errors import DecodeError, Status, error_from_status
 from purser.kube.objects import ObjectReference
 from purser.kube.resources import Raw, Resource, meta_of
@@ -51,7 +51,7 @@ class _Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     uid: str | None = None
 
 
-class _Identified(msgspec.Struct, frozen=True, gc=False):
+class _ObjectWithIdentity(msgspec.Struct, frozen=True, gc=False):
     metadata: _Identity
 
 
@@ -66,15 +66,15 @@ class Page(Generic[T]):
     """What is there and cannot be read."""
 
 
-def _structs(kind: type[T], name: str) -> JsonReader[T]:
+def _struct_reader(kind: type[T], name: str) -> JsonReader[T]:
     """Of pages and watches, on which a component spends most of its time."""
     return JsonReader(kind, name, max_bytes=_MAX_ANSWER_BYTES, max_depth=None)
 
 
-_envelopes = _structs(_Envelope, "a line of a watch")
-_statuses = _structs(Status, "a Status")
-_identities = _structs(_Identified, "an object's metadata")
-_raw_pages = _structs(_Page[msgspec.Raw], "a list")
+_envelopes = _struct_reader(_Envelope, "a line of a watch")
+_statuses = _struct_reader(Status, "a Status")
+_identities = _struct_reader(_ObjectWithIdentity, "an object's metadata")
+_raw_pages = _struct_reader(_Page[msgspec.Raw], "a list")
 _whole: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MAX_ANSWER_BYTES)
 _CHANGES = {kind.value: kind for kind in ChangeType}
 
@@ -129,11 +129,11 @@ class Codec(Generic[T]):
         except UnreadableError as error:
             raise DecodeError(f"a line of the watch on {self.resource.plural} is not an event: {error}") from error
         if change := _CHANGES.get(envelope.type):
-            obj = self._object_or_none(envelope.object, on_unreadable)
+            obj = self._decode_or_none(envelope.object, on_unreadable)
             return Change(change, obj) if obj is not None else None
-        return self._other_event(envelope)
+        return self._decode_bookmark(envelope)
 
-    def _other_event(self, envelope: _Envelope) -> Bookmark | None:
+    def _decode_bookmark(self, envelope: _Envelope) -> Bookmark | None:
         try:
             if envelope.type == "BOOKMARK":
                 return Bookmark(_identities.read(envelope.object).metadata.resource_version)
@@ -149,10 +149,10 @@ class Codec(Generic[T]):
             page = _raw_pages.read(data)
         except UnreadableError as error:
             raise DecodeError(f"the list of {self.resource.plural} cannot be read: {error}") from error
-        objects = (self._object_or_none(item, on_unreadable) for item in page.items or ())
+        objects = (self._decode_or_none(item, on_unreadable) for item in page.items or ())
         return page, [obj for obj in objects if obj is not None]
 
-    def _object_or_none(self, data: msgspec.Raw, on_unreadable: OnUnreadable) -> T | None:
+    def _decode_or_none(self, data: msgspec.Raw, on_unreadable: OnUnreadable) -> T | None:
         try:
             obj = self.object(data)
         except DecodeError as error:
@@ -171,7 +171,7 @@ class Codec(Generic[T]):
     def _without_nulls(self, data: bytes | msgspec.Raw, first: UnreadableError) -> T:
         kind = self.resource.kind
         try:
-            return converted(without_nulls(_whole.read(data)), self.resource.struct, kind)
+            return convert_value(without_nulls(_whole.read(data)), self.resource.struct, kind)
         except UnreadableError:
             raise DecodeError(f"{kind} {self._name_of(data)}{str(first).removeprefix(kind)}") from first
 

@@ -47,7 +47,7 @@ class ClusterConfig:
             return from_kubeconfig(existing or listed, context)
         if context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
             return from_service_account(SERVICE_ACCOUNT, os.environ)
-        return from_home(Path.home() / ".kube" / "config", context)
+        return from_home_directory(Path.home() / ".kube" / "config", context)
 
     @classmethod
     def insecure(cls, server: str, token: str = "") -> "ClusterConfig":
@@ -59,13 +59,13 @@ class ClusterConfig:
         """What TLS connections with this login are made with; None for plain HTTP. Raises `ConfigError`."""
         if not self.server.startswith("https:"):
             return None
-        context = _no_trust() if self.insecure_skip_tls_verify else _server_trust(self.ca, self.source)
+        context = _insecure_context() if self.insecure_skip_tls_verify else _server_trust(self.ca, self.source)
         if login.certificate:
             _load_client_certificate(context, login, self.source)
         return context
 
 
-def from_home(path: Path, context: str | None) -> ClusterConfig:
+def from_home_directory(path: Path, context: str | None) -> ClusterConfig:
     """The kubeconfig of last resort. Raises `ConfigError` that says what was looked for."""
     if not path.exists():
         raise ConfigError(
@@ -133,7 +133,7 @@ def _login(choice: SelectedContext) -> LoginSource:
         return PluginLogin(_plugin(choice, user.exec_, f"{where}: exec"))
     token = Source(f"{where}: token", (user.token or "").encode())
     if user.token_file:  # takes precedence over token, as with kubectl
-        token = Source(f"{where}: tokenFile", path=_beside(file, user.token_file))
+        token = Source(f"{where}: tokenFile", path=_relative_path(file, user.token_file))
     return StoredLogin(
         token,
         _source(where, file, "client-certificate", user.client_certificate, user.client_certificate_data),
@@ -145,7 +145,7 @@ def _plugin(choice: SelectedContext, plugin: ExecConfig, where: str) -> PluginCo
     if plugin.api_version not in _PLUGIN_VERSIONS:
         raise ConfigError(f"{where}: apiVersion {plugin.api_version!r} is not one of {', '.join(_PLUGIN_VERSIONS)}")
     # A command with a slash is a path, relative to the file; one without is looked for in PATH.
-    command = str(_beside(choice.user_file, plugin.command)) if "/" in plugin.command else plugin.command
+    command = str(_relative_path(choice.user_file, plugin.command)) if "/" in plugin.command else plugin.command
     cluster = choice.cluster
     cluster_info = {
         "server": cluster.server,
@@ -168,10 +168,10 @@ def _source(where: str, file: Path, name: str, path: str | None, data: str | Non
             return Source(f"{where}: {name}-data", base64.b64decode("".join(data.split()), validate=True))
         except binascii.Error as error:
             raise ConfigError(f"{where}: {name}-data is not base64: {error}") from error
-    return Source(f"{where}: {name}", path=_beside(file, path) if path else None)
+    return Source(f"{where}: {name}", path=_relative_path(file, path) if path else None)
 
 
-def _beside(file: Path, path: str) -> Path:
+def _relative_path(file: Path, path: str) -> Path:
     return file.parent / path
 
 
@@ -185,7 +185,7 @@ def _server_trust(ca: bytes, source: str) -> ssl.SSLContext:
     return context
 
 
-def _no_trust() -> ssl.SSLContext:
+def _insecure_context() -> ssl.SSLContext:
     """Any certificate is accepted: the machine's authorities are not loaded for nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

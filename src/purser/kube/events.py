@@ -32,9 +32,9 @@ _EVENTS_PER_S = 10.0
 _MAX_MESSAGE = 1024
 _MAX_OBJECT_NAME = 230  # so that the event's own name, with its suffix, stays within 253
 _MAX_REMEMBERED_EVENTS = 4096
-_QUEUED = 4096
-_QUEUED_WARNINGS = 2 * _QUEUED  # a queue full of other events has room for as many Warnings
-_DRAIN_S = 5.0
+_MAX_QUEUED = 4096
+_MAX_QUEUED_WARNINGS = 2 * _MAX_QUEUED  # a queue full of other events has room for as many Warnings
+_DRAIN_TIMEOUT_S = 5.0
 _NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -50,13 +50,13 @@ class _Event:
 
 
 @dataclass(slots=True)
-class _Posted:
+class _PostedEvent:
     name: str
     count: int
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _TokenBucket:
     """Tokens; each event takes one."""
 
     filled_at: float
@@ -96,11 +96,13 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock or SystemClock()
         self._exact_times = exact_times
-        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Event, datetime]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
+        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Event, datetime]] = asyncio.PriorityQueue(
+            _MAX_QUEUED_WARNINGS
+        )
         """Warnings first, then as they were said; with when that was: in a burst they are posted minutes later."""
         self._order = itertools.count()
-        self._posted: Recent[_Event, _Posted] = Recent(_MAX_REMEMBERED_EVENTS)
-        self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_MAX_REMEMBERED_EVENTS)
+        self._posted: Recent[_Event, _PostedEvent] = Recent(_MAX_REMEMBERED_EVENTS)
+        self._buckets: Recent[tuple[ObjectReference, str], _TokenBucket] = Recent(_MAX_REMEMBERED_EVENTS)
         self._task: asyncio.Task[Never] | None = None
         self.dropped = 0
         """How many events were not posted: rate limits, a full queue, or a refusal."""
@@ -134,17 +136,17 @@ class EventRecorder:
         about = msgspec.structs.replace(about, resource_version="")  # the same object, in whatever version
         event = _Event(about, type, reason, message[:_MAX_MESSAGE], tuple(annotations.items()))
         if not self._is_within_rate(about, reason):
-            self._drop(event, "too many events on this object for this reason")
+            self._discard(event, "too many events on this object for this reason")
             return
         is_warning = type == "Warning"
-        if self._queue.qsize() >= (_QUEUED_WARNINGS if is_warning else _QUEUED):
-            self._drop(event, "too many events in a short time")
+        if self._queue.qsize() >= (_MAX_QUEUED_WARNINGS if is_warning else _MAX_QUEUED):
+            self._discard(event, "too many events in a short time")
             return
         self._queue.put_nowait((not is_warning, next(self._order), event, self._clock.now()))
 
     async def run(self) -> Never:
         """Post what was said, until cancelled."""
-        pace = _Bucket(self._clock.monotonic(), _EVENT_BURST, _EVENTS_PER_S)
+        pace = _TokenBucket(self._clock.monotonic(), _EVENT_BURST, _EVENTS_PER_S)
         while True:
             *_, event, at = await self._queue.get()
             while not pace.take(self._clock.monotonic()):
@@ -152,14 +154,14 @@ class EventRecorder:
             try:
                 await self._post(event, at)
             except KubeError as error:
-                self._drop(event, str(error))
+                self._discard(event, str(error))
             except Exception:
                 log.exception("Failed to post an event", reason=event.reason)
                 self.dropped += 1
             finally:
                 self._queue.task_done()
 
-    async def drain(self, timeout: float = _DRAIN_S) -> None:
+    async def drain(self, timeout: float = _DRAIN_TIMEOUT_S) -> None:
         """Return once everything said so far is posted, or after this many seconds."""
         try:
             async with asyncio.timeout(timeout):
@@ -169,12 +171,12 @@ class EventRecorder:
 
     def _is_within_rate(self, about: ObjectReference, reason: str) -> bool:
         now, key = self._clock.monotonic(), (about, reason)
-        bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now, _BURST, _REFILL_PER_S))
+        bucket = self._buckets.get(key) or self._buckets.put(key, _TokenBucket(now, _BURST, _REFILL_PER_S))
         return bucket.take(now)
 
     async def _post(self, event: _Event, at: datetime) -> None:
         posted = self._posted.get(event)
-        if posted is not None and await self._count_up(event, posted, timestamp(at)):
+        if posted is not None and await self._increment_count(event, posted, timestamp(at)):
             return
         while True:
             body = self._body(event, at)
@@ -183,9 +185,9 @@ class EventRecorder:
             except AlreadyExistsError:
                 continue  # something else was said of the object at this very moment: another name
             break
-        self._posted.put(event, _Posted(body["metadata"]["name"], 1))
+        self._posted.put(event, _PostedEvent(body["metadata"]["name"], 1))
 
-    async def _count_up(self, event: _Event, posted: _Posted, at: str) -> bool:
+    async def _increment_count(self, event: _Event, posted: _PostedEvent, at: str) -> bool:
         """Whether the event is still there to be counted up: the API server forgets events after an hour."""
         patch = {"count": posted.count + 1, "lastTimestamp": at}
         try:
@@ -216,7 +218,7 @@ class EventRecorder:
             "reportingInstance": self._instance,
         }
 
-    def _drop(self, event: _Event, why: str) -> None:
+    def _discard(self, event: _Event, why: str) -> None:
         self.dropped += 1
         log.warning("An event is dropped", object=event.about.name, reason=event.reason, why=why)
 

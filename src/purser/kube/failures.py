@@ -76,10 +76,10 @@ class ObjectFailures:
                 if clock.monotonic() - began >= reset_s:
                     backoff.reset()
                 pause = backoff.next()
-                self.loop_failed(name, error, pause)
+                self.report_loop_failure(name, error, pause)
             await clock.sleep(pause)
 
-    def loop_failed(self, name: str, error: Exception, pause_s: float) -> None:
+    def report_loop_failure(self, name: str, error: Exception, pause_s: float) -> None:
         """A turn of a loop raised this, unexpectedly; the next one begins after a pause."""
         self._loops.labels(name).inc()
         log.error("A background loop failed and is restarted", loop=name, again_in_s=round(pause_s, 1), exc_info=error)

@@ -124,7 +124,7 @@ class Informer(Generic[T]):
         """Return once the store has been filled and its handlers were called."""
         await self._synced.wait()
 
-    async def relist(self) -> None:
+    async def wait_for_relist(self) -> None:
         """Return once the store is at least as fresh as a consistent list made now.
 
         Needs `run` to be running, and waits as long as the API server is away: set a timeout around it.
@@ -148,11 +148,11 @@ class Informer(Generic[T]):
                     await self._pause("Watching failed", error)
                 except Exception as error:  # unexpected: the store may be incomplete, so it is listed again
                     self._version, pause = None, self._backoff.next()
-                    self.failures.loop_failed(f"informer of {self.resource.plural}", error, pause)
+                    self.failures.report_loop_failure(f"informer of {self.resource.plural}", error, pause)
                     await until(self._clock.sleep(pause), self._relist_wanted.wait())
         finally:
             self._connected = False
-            for waiter in self._pending():
+            for waiter in self._take_waiters():
                 waiter.set_exception(ApiUnavailableError(f"the informer of {self.resource.plural} has stopped"))
 
     async def _advance(self) -> None:
@@ -170,9 +170,9 @@ class Informer(Generic[T]):
         listing = await self._client.list(self.resource, self._namespace, **self._selectors)
         self._take(listing.items, {key_of_ref(about) for about in listing.left_out})
         self._version = listing.resource_version
-        self._seen()
+        self._note_activity()
         self._synced.set()
-        for waiter in self._pending(served):
+        for waiter in self._take_waiters(served):
             waiter.set_result(None)
 
     async def _watch(self) -> None:
@@ -198,11 +198,11 @@ class Informer(Generic[T]):
         log.warning(what, resource=self.resource.plural, error=str(error), retry_in_s=round(delay, 2))
         await until(self._clock.sleep(delay), self._relist_wanted.wait())
 
-    def _seen(self) -> None:
+    def _note_activity(self) -> None:
         self._last_event, self._error = self._clock.monotonic(), None
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        self._seen()
+        self._note_activity()
         self._backoff.reset()
         if isinstance(event, Bookmark):
             self._version = event.resource_version
@@ -248,7 +248,7 @@ class Informer(Generic[T]):
         with self.failures.guard(self.resource, arguments[-1]):
             function(*arguments)
 
-    def _pending(self, first: int | None = None) -> list[asyncio.Future[None]]:
+    def _take_waiters(self, first: int | None = None) -> list[asyncio.Future[None]]:
         """Take out the first so many waiters; those that gave up are left out."""
         taken, self._waiting = self._waiting[:first], self._waiting[first:] if first is not None else []
         return [waiter for waiter in taken if not waiter.done()]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, converted
+from purser.core.decoding import UnreadableError, convert_value
 from purser.kube.errors import ConfigError
 from purser.yaml_reading import MAX_YAML_BYTES, read_yaml
 
@@ -144,7 +144,7 @@ def _read(path: Path) -> _File:
     try:
         with path.open("rb") as file:  # it may be a pipe
             document = read_yaml(file.read(MAX_YAML_BYTES + 1), f"kubeconfig {path}")
-        return converted(document or {}, _File, f"kubeconfig {path}")
+        return convert_value(document or {}, _File, f"kubeconfig {path}")
     except OSError as error:
         raise ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
     except UnreadableError as error:

@@ -28,7 +28,7 @@ Listener = Callable[[bool], None]
 
 _RELEASE_S = 5.0
 _CANDIDATE_JITTER = 1.2  # candidates look again after 1 to 2.2 retry periods, as client-go's do
-_LOOK_S = 1.0
+_POLL_PERIOD_S = 1.0
 
 
 class _Flag:
@@ -124,7 +124,7 @@ class LeaderElector:
         """Have a plain function called with True on becoming leader and with False on ceasing to be."""
         self._leading.listen(listener)
 
-    async def acquired(self) -> None:
+    async def wait_until_acquired(self) -> None:
         """Return once this process leads."""
         await self._leading.wait(True)
 
@@ -136,27 +136,27 @@ class LeaderElector:
         """Compete until cancelled; then first stop leading, and after that free the lease."""
         try:
             while True:
-                await self._attempt()
+                await self._try_acquire()
                 await self._clock.sleep(self._pause())
         finally:
             if self._leading.value:
-                self._lead(False, "shutting down")
+                self._set_leading(False, "shutting down")
                 await self._release()
 
-    async def _attempt(self) -> None:
+    async def _try_acquire(self) -> None:
         """Try once, and no longer than a leader has time left."""
         started = self._clock.monotonic()
         limit = self._time_left() if self._leading.value else self._renew_deadline
         held = await until(self._acquire_or_renew(), self._clock.sleep(limit))
         if held:
             if self._time_left() <= 0:  # whoever asked `is_leader` meanwhile left something undone
-                self._lead(False, "the lease was renewed too late")
+                self._set_leading(False, "the lease was renewed too late")
             self._renewed_at, self._waits_for = started, ""
-            self._lead(True, "this replica holds the lease")
+            self._set_leading(True, "this replica holds the lease")
         elif held is False:
-            self._lead(False, "another replica holds the lease")
+            self._set_leading(False, "another replica holds the lease")
         elif self._time_left() <= 0:
-            self._lead(False, "the lease could not be renewed in time")
+            self._set_leading(False, "the lease could not be renewed in time")
 
     async def _acquire_or_renew(self) -> bool | None:
         """Whether this replica holds the lease after this attempt; None when that is not known."""
@@ -213,10 +213,10 @@ class LeaderElector:
         return claim
 
     async def _release(self) -> None:
-        if await until(self._free(), self._clock.sleep(_RELEASE_S)) is None:
+        if await until(self._free_lease(), self._clock.sleep(_RELEASE_S)) is None:
             log.warning("The lease could not be released and will expire", lease=self._name)
 
-    async def _free(self) -> bool | None:
+    async def _free_lease(self) -> bool | None:
         try:
             lease = await self._client.get(LEASES.raw(), self._name, self._namespace)
             spec: Raw = lease.get("spec") or {}
@@ -228,7 +228,7 @@ class LeaderElector:
             return None
         return True
 
-    def _lead(self, leading: bool, why: str) -> None:
+    def _set_leading(self, leading: bool, why: str) -> None:
         if leading != self._leading.value:
             log.info("Leading" if leading else "No longer leading", lease=self._name, why=why)
         self._leading.set(leading)
@@ -285,7 +285,7 @@ class LeaseFollower:
             group.create_task(self._informer.run())
             while True:
                 self._held.set(self.is_held_here)
-                await self._clock.sleep(_LOOK_S)
+                await self._clock.sleep(_POLL_PERIOD_S)
 
     def _note(self, lease: Lease | None) -> None:
         self._lease = lease

@@ -26,7 +26,7 @@ MAX_CREDENTIAL_BYTES = 1024 * 1024
 
 _PLUGIN_TIMEOUT_S = 60.0
 _EXPIRES_EARLY = timedelta(seconds=30)
-_NEVER = datetime.min.replace(tzinfo=UTC)
+_ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time, which plugins print where they set none; client-go takes it for none, too."""
 
 
@@ -97,12 +97,12 @@ class StoredLogin:
         now = self._clock.monotonic()
         if self._current is None or self._current == rejected or now - self._read_at >= CREDENTIAL_REREAD_PERIOD_S:
             token, certificate, key = (source.read() for source in self._sources)
-            self._current = Login(checked_token(self._sources[0].where, token), certificate, key)
+            self._current = Login(parse_token(self._sources[0].where, token), certificate, key)
             self._read_at = now
         return self._current
 
 
-def checked_token(where: str, token: bytes) -> str:
+def parse_token(where: str, token: bytes) -> str:
     """A bearer token fit for a header. Raises `ConfigError`, without the token."""
     text = token.decode("ascii", errors="replace").strip()
     if any(not "!" <= character <= "~" for character in text):
@@ -154,7 +154,7 @@ class PluginLogin:
                 status = parse_exec_credential(self._command.where, await run_plugin(self._command))
                 self._expires = status.expiration_timestamp
                 self._current = Login(
-                    checked_token(self._command.where, status.token.encode()),
+                    parse_token(self._command.where, status.token.encode()),
                     status.client_certificate_data.encode(),
                     status.client_key_data.encode(),
                 )
@@ -174,7 +174,7 @@ def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
         raise ConfigError(f"{where}: the plugin returned neither status.token nor status.clientCertificateData")
     if status.expiration_timestamp is not None and status.expiration_timestamp.tzinfo is None:
         raise ConfigError(f"{where}: the plugin's status.expirationTimestamp has no time zone")
-    if status.expiration_timestamp == _NEVER:
+    if status.expiration_timestamp == _ZERO_TIME:
         status.expiration_timestamp = None
     return status
 
@@ -194,14 +194,14 @@ async def run_plugin(command: PluginCommand) -> bytes:
         )
     except OSError as error:
         raise ConfigError(f"{command.where}: cannot run {command.argv[0]!r}: {error.strerror}") from error
-    return await _output_of(process, command)
+    return await _read_output(process, command)
 
 
-async def _output_of(process: asyncio.subprocess.Process, command: PluginCommand) -> bytes:
+async def _read_output(process: asyncio.subprocess.Process, command: PluginCommand) -> bytes:
     try:
         async with asyncio.timeout(_PLUGIN_TIMEOUT_S):
             streams = process.stdout, process.stderr
-            output, complaints = await asyncio.gather(*(_start_of(each, process) for each in streams))
+            output, complaints = await asyncio.gather(*(_read_start(each, process) for each in streams))
             await process.wait()
     except TimeoutError:
         raise ConfigError(f"{command.where}: {command.argv[0]!r} ran longer than {_PLUGIN_TIMEOUT_S:g} s") from None
@@ -216,7 +216,7 @@ async def _output_of(process: asyncio.subprocess.Process, command: PluginCommand
     return output
 
 
-async def _start_of(stream: asyncio.StreamReader | None, process: asyncio.subprocess.Process) -> bytes:
+async def _read_start(stream: asyncio.StreamReader | None, process: asyncio.subprocess.Process) -> bytes:
     """All that is printed, or the start of it, more than is read of any plugin, which is then killed. The rest is read
     as well: until its pipes are empty, a process is not known to have ended."""
     found = bytearray()

@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 async def until(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, object]) -> T | None:
     """The result of ``work``; None when ``end`` returned first. Whichever is late is cancelled and waited for."""
-    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    work_task, ending = asyncio.ensure_future(work), asyncio.ensure_future(end)
     try:
-        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work_task, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        working.cancel()
+        work_task.cancel()
         ending.cancel()
-        await asyncio.gather(working, ending, return_exceptions=True)
-    return None if working.cancelled() else working.result()
+        await asyncio.gather(work_task, ending, return_exceptions=True)
+    return None if work_task.cancelled() else work_task.result()
 
 
 def raise_if_cancelled() -> None:

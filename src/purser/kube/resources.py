@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import quote
 
-from purser.core.decoding import UnreadableError, converted
+from purser.core.decoding import UnreadableError, convert_value
 from purser.kube.errors import DecodeError
 from purser.kube.objects import (
     ConfigMap,
@@ -65,7 +65,7 @@ class Resource(Generic[T]):
         return self.as_type(Raw)
 
 
-def untyped(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource[Raw]:
+def untyped_resource(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource[Raw]:
     """A resource that Purser has no Struct for."""
     return Resource(group, version, plural, kind, namespaced, Raw)
 
@@ -77,21 +77,21 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS = Resource("", "v1", "secrets", "Secret", True, Secret)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
-MUTATING_WEBHOOKS = untyped(
+MUTATING_WEBHOOKS = untyped_resource(
     "admissionregistration.k8s.io",
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
-VALIDATING_WEBHOOKS = untyped(
+VALIDATING_WEBHOOKS = untyped_resource(
     "admissionregistration.k8s.io",
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-DAEMON_SETS = untyped("apps", "v1", "daemonsets", "DaemonSet")
+DAEMON_SETS = untyped_resource("apps", "v1", "daemonsets", "DaemonSet")
 
 
 class _HasMetadata(Protocol):
@@ -143,6 +143,8 @@ def pod_ref(namespace: str, name: str, uid: str) -> ObjectReference:
 def _raw_meta(obj: Raw) -> ObjectMeta:
     metadata = obj.get("metadata") or {}
     try:
-        return converted({key: value for key, value in metadata.items() if value is not None}, ObjectMeta, "metadata")
+        return convert_value(
+            {key: value for key, value in metadata.items() if value is not None}, ObjectMeta, "metadata"
+        )
     except (AttributeError, UnreadableError) as error:
         raise DecodeError(f"an object without usable metadata: {error}") from error

@@ -39,7 +39,7 @@ class Store(Mapping[str, T], Generic[T]):
         self._by_uid.pop(meta_of(self._by_key.pop(key)).uid, None)
 
 
-class ListedOnce(Generic[T]):
+class StaticStore(Generic[T]):
     """What there was of one resource at one moment, in an informer's place."""
 
     def __init__(self, resource: Resource[T], items: Iterable[T], failures: ObjectFailures) -> None:

@@ -98,14 +98,14 @@ class Transport:
         if self._session is not None:
             await self._session.close()
             self._session = None
-            await self._closed()
+            await self._wait_until_closed()
 
     async def request(self, call: Call) -> bytes:
         """The body of the answer. Raises `ApiError`, `ApiUnavailableError`, and `ConfigError` from the login."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._until_answered(call, deadline)
+                return await self._send_with_retries(call, deadline)
         except TimeoutError:
             raise ApiUnavailableError(
                 f"{self._config.server} did not answer {call} within {self._timeout:g} s",
@@ -133,7 +133,7 @@ class Transport:
         self._sockets.add(opened)
         return opened
 
-    async def _closed(self) -> None:
+    async def _wait_until_closed(self) -> None:
         """Until the server has answered TLS' goodbye on connections of watches and cancelled requests, for which
         aiohttp does not wait: a loop that ends before leaves them open."""
         with suppress(TimeoutError):
@@ -141,7 +141,7 @@ class Transport:
                 while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110  # a socket gives no notice
                     await asyncio.sleep(_CLOSE_POLL_S)
 
-    async def _until_answered(self, call: Call, deadline: float) -> bytes:
+    async def _send_with_retries(self, call: Call, deadline: float) -> bytes:
         backoff = Backoff(_RETRY_INITIAL_S, _RETRY_CAP_S)
         attempt = 1
         while True:

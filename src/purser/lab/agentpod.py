@@ -14,13 +14,13 @@ from purser.kube.informer import Informer
 from purser.kube.objects import ConfigMap
 from purser.kube.resources import CONFIG_MAPS
 from purser.lab.driver.files import write_atomically
-from purser.lab.kubelet.pods import Raw, own_environment
+from purser.lab.kubelet.pods import Raw, pod_environment
 from purser.options import OptionField, Variables, settings_from, settings_of
 
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
-def is_agents(pod: Raw) -> bool:
+def is_agent_pod(pod: Raw) -> bool:
     """Whether a pod of the device plugin is Purser's agent, which the lab runs; NVIDIA's plugin it does not have."""
     labels = pod["metadata"].get("labels") or {}
     return bool(labels.get("app.kubernetes.io/component") == "agent")
@@ -32,9 +32,9 @@ def settings_of_pod(pod: Raw, node: str, at: AgentSettings) -> AgentSettings:
     How GPUs are named to a container runtime is that of ``at``, too: the lab has no runtime. Raises ValueError.
     """
     [container] = pod["spec"]["containers"]
-    environment = own_environment(pod, container, node)
+    environment = pod_environment(pod, container, node)
     arguments = [_VARIABLE.sub(lambda found: environment.get(found[1], found[0]), each) for each in container["args"]]
-    settings = settings_from(AgentSettings, given_by(arguments[2:], environment), environment)
+    settings = settings_from(AgentSettings, agent_options(arguments[2:], environment), environment)
     sharing = settings.sharing
     if sharing.folder is not None or at.sharing.folder is not None:
         sharing = replace(sharing, folder=at.sharing.folder or at.state_dir / "configs")
@@ -58,7 +58,7 @@ def settings_of_pod(pod: Raw, node: str, at: AgentSettings) -> AgentSettings:
     )
 
 
-def given_by(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+def agent_options(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """The agent's options on a command line, or in the variables that stand for them, for `settings_from`. Raises
     ValueError."""
     parser = _Parser(allow_abbrev=False, add_help=False)

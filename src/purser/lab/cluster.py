@@ -46,7 +46,7 @@ from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.operatorpart import OPERATOR_USER, run_operator
 from purser.lab.ports import free_ports
 from purser.lab.settings import LabSettings
-from purser.operator.chart_hooks import define
+from purser.operator.chart_hooks import apply_definition
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import DecisionLogSettings, SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
@@ -228,18 +228,18 @@ class Lab:
             self.nodes[node.name] = node
             node.start(with_agent=not self.settings.operator)
         if self.settings.hollow:
-            await self.add_hollow(*self.settings.hollow)
-            self._start_beside(self.hollow)
+            await self.add_hollow_nodes(*self.settings.hollow)
+            self._start_component(self.hollow)
         if self.settings.operator:
-            await define(self.client)
-            self._start_beside(self.operator)
+            await apply_definition(self.client)
+            self._start_component(self.operator)
 
-    async def add_hollow(self, *nodes: HollowNodes) -> None:
+    async def add_hollow_nodes(self, *nodes: HollowNodes) -> None:
         """Have more hollow nodes join; their kubelets run in labs that began with some."""
         for each in nodes:
             await asyncio.gather(*(self.client.create(NODES, body) for body in manifests(each)))
 
-    def _start_beside(self, component: Component) -> None:
+    def _start_component(self, component: Component) -> None:
         component.start()
         self._stack.push_async_callback(component.kill)
 
@@ -288,8 +288,8 @@ class Lab:
         are its chart's, which is not here."""
         controllers: Sequence[str] = () if programs.has(CONTROLLER_MANAGER) else MASTERS
         nodes = {kubelet_user(choice.name): ("system:nodes",) for choice in self.settings.nodes}
-        masters = dict.fromkeys((SCHEDULER_USER, AGENT_USER, OPERATOR_USER), MASTERS)
-        return {CONTROLLERS_USER: controllers, _SCHEDULERS_USER: (), **masters, **nodes}
+        master_users = dict.fromkeys((SCHEDULER_USER, AGENT_USER, OPERATOR_USER), MASTERS)
+        return {CONTROLLERS_USER: controllers, _SCHEDULERS_USER: (), **master_users, **nodes}
 
     def _credentials(self, user: str) -> ClusterConfig:
         """How a component logs in."""
@@ -299,25 +299,25 @@ class Lab:
 
     async def _run_controllers(self, stop: asyncio.Event) -> None:
         async with Client(self._credentials(CONTROLLERS_USER)) as client:
-            await _until(stop, run_controllers(client))
+            await _run_until(stop, run_controllers(client))
 
     async def _run_default_scheduler(self, stop: asyncio.Event) -> None:
         async with Client(self._credentials(_SCHEDULERS_USER)) as client:
-            await _until(stop, run_scheduler(client, DEFAULT_SCHEDULER))
+            await _run_until(stop, run_scheduler(client, DEFAULT_SCHEDULER))
 
     async def _run_kube_scheduler(self, stop: asyncio.Event) -> None:
         await self._scheduler_ready.wait()
         extender = profile.extender(self._scheduler_at.extender, self.settings.managed_resources)
         # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
-        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls_context.check_hostname, tls_context.verify_mode = False, ssl.CERT_NONE
         async with Client(self._credentials(SCHEDULER_USER)) as client:
-            await _until(stop, run_scheduler(client, SCHEDULER_NAME, [extender], context=trusting))
+            await _run_until(stop, run_scheduler(client, SCHEDULER_NAME, [extender], context=tls_context))
 
     async def _run_hollow(self, stop: asyncio.Event) -> None:
         async with Client(self._credentials(ADMIN), field_manager="kubelet") as client:
             fleet = HollowFleet(client, renews_leases=CONTROLLERS in self._plane.real)
-            await _until(stop, fleet.run())
+            await _run_until(stop, fleet.run())
 
     async def _run_operator(self, stop: asyncio.Event) -> None:
         config, apart_s = self._credentials(OPERATOR_USER), self.settings.operator_rounds_apart_s
@@ -374,7 +374,7 @@ class Lab:
             yield f"{key}={value}\n".encode()
 
 
-async def _until(stop: asyncio.Event, work: Any) -> None:
+async def _run_until(stop: asyncio.Event, work: Any) -> None:
     """Run ``work`` until it fails or the event is set."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
@@ -396,11 +396,11 @@ def _offers_devices(node: Node) -> bool:
         any(is_gpu_resource(name) and int(amount) > 0 for name, amount in allocatable.items())
         and all(name in allocatable for name in AMOUNTS)
         and INVENTORY_ANNOTATION in annotations
-        and _can_be_predicted(annotations.get(KUBELET_ANNOTATION))
+        and _is_complete_report(annotations.get(KUBELET_ANNOTATION))
     )
 
 
-def _can_be_predicted(report: str | None) -> bool:
+def _is_complete_report(report: str | None) -> bool:
     """The report on a kubelet that aligns has only its configuration until kubelet has written its files."""
     if not report:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 _RESTART_S = 1.0
-_KILL_AGAIN_S = 1.0
+_KILL_RETRY_PERIOD_S = 1.0
 
 log = structlog.get_logger("purser.lab")
 
@@ -42,7 +42,7 @@ class Component:
         while not task.done():
             # More than once: a TaskGroup that is ending because a part of it failed swallows a cancellation.
             task.cancel()
-            await asyncio.wait([task], timeout=_KILL_AGAIN_S)
+            await asyncio.wait([task], timeout=_KILL_RETRY_PERIOD_S)
         await asyncio.gather(task, return_exceptions=True)
 
     async def stop(self, patience_s: float = 5.0) -> None:

@@ -18,7 +18,7 @@ from purser.lab.settings import LabSettings, node_choices
 from purser.yaml_text import yaml_text
 
 NODE = "t4-4-0"
-_WITHIN_S = 60.0
+_SCENE_TIMEOUT_S = 60.0
 """How long a scene may take until its command prints what it is about."""
 _RETRY_S = 0.2
 
@@ -120,11 +120,11 @@ async def _delete(lab: Lab, pod: str) -> None:
     """Delete a pod, and wait until it is gone."""
     await lab.client.delete(PODS, pod, "default")
     try:
-        async with asyncio.timeout(_WITHIN_S):
+        async with asyncio.timeout(_SCENE_TIMEOUT_S):
             while pod in [each.metadata.name for each in (await lab.client.list(PODS, "default")).items]:  # noqa: ASYNC110
                 await asyncio.sleep(_RETRY_S)
     except TimeoutError as error:
-        raise DemoError(f"pod {pod} still exists {_WITHIN_S:g} s after it was deleted") from error
+        raise DemoError(f"pod {pod} still exists {_SCENE_TIMEOUT_S:g} s after it was deleted") from error
 
 
 def _gpu_of(grants: str) -> str:
@@ -137,12 +137,12 @@ async def _until(lab: Lab, command: str, pattern: str) -> str:
     """The first output that matches."""
     output = ""
     try:
-        async with asyncio.timeout(_WITHIN_S):
+        async with asyncio.timeout(_SCENE_TIMEOUT_S):
             while not re.search(pattern, output, re.DOTALL):
                 output = await _output(lab, command)
     except TimeoutError as error:
         raise DemoError(
-            f"purser {command} did not print the expected output within {_WITHIN_S:g} s. Last output:\n{output}"
+            f"purser {command} did not print the expected output within {_SCENE_TIMEOUT_S:g} s. Last output:\n{output}"
         ) from error
     return output
 

@@ -20,13 +20,13 @@ def managed_names(settings: LabSettings) -> tuple[str, ...]:
     try:
         for name in config_names(folder) if folder is not None else ():
             if folder is not None and (folder / name).is_file():
-                found |= _named_by(config_text(folder / name))
+                found |= _names_in_config(config_text(folder / name))
     except SharingError as error:  # the agents say so as well
         log.warning("Cannot read the device plugin's configuration files", error=str(error))
     return tuple(sorted(found))
 
 
-def _named_by(text: str) -> frozenset[str]:
+def _names_in_config(text: str) -> frozenset[str]:
     """Of a file that cannot be read nothing: agents go by none of it."""
     try:
         return frozenset(filter(is_gpu_resource, named_resources(read_plugin_file(text).file)))

@@ -17,7 +17,7 @@ from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.lab.agentpod import is_agents, mount_config_map, settings_of_pod
+from purser.lab.agentpod import is_agent_pod, mount_config_map, settings_of_pod
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
@@ -41,7 +41,7 @@ log = structlog.get_logger("purser.lab")
 AGENT_USER = "system:serviceaccount:purser-system:purser-agent"
 
 _OS, _OS_VERSION = "ubuntu", "22.04"
-DISCOVERED = nfd_labels(_OS, _OS_VERSION, "0.0.0", has_gpu=True)
+NFD_LABELS = nfd_labels(_OS, _OS_VERSION, "0.0.0", has_gpu=True)
 """What node-feature-discovery would say of an emulated node."""
 
 PodKey = tuple[str, str, str]
@@ -155,7 +155,7 @@ class EmulatedNode:
             machine=self._choice.profile.machine,
             kubelet=self._settings.kubelet_of(self._choice),
             kubelet_port=self._kubelet_port,
-            labels=DISCOVERED if self._settings.operator else {},
+            labels=NFD_LABELS if self._settings.operator else {},
         )
         async with Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet") as client:
             kubelet = await self._started(settings, client)
@@ -187,7 +187,7 @@ class EmulatedNode:
 
     def _process_of(self, pod: Raw) -> Component | None:
         operand = (pod["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
-        if operand == Operand.DEVICE_PLUGIN and not is_agents(pod):
+        if operand == Operand.DEVICE_PLUGIN and not is_agent_pod(pod):
             self._log_missing_plugin()
             return None
         if operand == Operand.DEVICE_PLUGIN:

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 _LOOPBACK = "127.0.0.1"
-_FIRST = 20_000
+_FIRST_PORT = 20_000
 """Well-known servers of a cluster's machine (etcd, API server, kubelet, exporters) have theirs below."""
 _MIN_PORTS = 1_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -39,5 +39,5 @@ def server_ports(local_port_range: str) -> list[int]:
     Where an administrator left too few of them all are 0: any port that the kernel gives.
     """
     first, last = (int(word) for word in (local_port_range or "32768 60999").split())
-    apart = [*range(_FIRST, first), *range(max(last + 1, _FIRST), 65_536)]
+    apart = [*range(_FIRST_PORT, first), *range(max(last + 1, _FIRST_PORT), 65_536)]
     return apart if len(apart) >= _MIN_PORTS else [0] * _MIN_PORTS

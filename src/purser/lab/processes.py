@@ -19,7 +19,7 @@ FIRST_PID = 10_001
 
 _CONTROLLERS = ("memory", "devices", "cpuset", "cpu,cpuacct", "pids", "name=systemd")
 """Of a host with cgroup v1; it has a few more."""
-_ELSEWHERE = "/user.slice/user-0.slice/session-1.scope"
+_HOST_CGROUP = "/user.slice/user-0.slice/session-1.scope"
 """Where a process is that is in no container."""
 
 
@@ -95,7 +95,7 @@ class GpuProcesses:
         folder = self._new_folder() if pid is None else self._proc / str(pid)
         # Before the driver lists it: readers of the driver's list look here next.
         if container is not None or not (folder / "cgroup").exists():
-            path = _ELSEWHERE if container is None else cgroup_path(container, driver)
+            path = _HOST_CGROUP if container is None else cgroup_path(container, driver)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "cgroup").write_text(cgroup_file(path, version), encoding="ascii")
         number = int(folder.name)

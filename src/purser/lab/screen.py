@@ -19,7 +19,7 @@ _KINDS = {
     DriverKind.PYTHON: "in Python, because no C compiler was found",
 }
 
-_EXAMPLE, _POLICY = "share.yaml", "clusterpolicy.yaml"
+_EXAMPLE_FILE, _POLICY_FILE = "share.yaml", "clusterpolicy.yaml"
 """What is applied first, and first where the operator runs."""
 
 _NO_KUBECTL = "kubectl is not on your PATH. To install it, see https://kubernetes.io/docs/tasks/tools/"
@@ -46,7 +46,7 @@ def surroundings() -> Surroundings:
     examples = Path("examples").absolute()
     return Surroundings(
         purser="purser" if shutil.which("purser") == here else here,  # `make lab` puts nothing on the PATH
-        examples=examples if (examples / _EXAMPLE).exists() else None,
+        examples=examples if (examples / _EXAMPLE_FILE).exists() else None,
         kubectl=shutil.which("kubectl") is not None,
     )
 
@@ -68,9 +68,9 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings, pages
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
     if lab.settings.operator:
-        _print(console, *_first_with_operator(around))
+        _print(console, *_operator_first_steps(around))
     if around.examples and lab.nodes:
-        _print(console, f"  kubectl apply -f {around.examples / _EXAMPLE}")
+        _print(console, f"  kubectl apply -f {around.examples / _EXAMPLE_FILE}")
     _print(console, f"  {around.purser} get gpus")
     if lab.settings.operator:
         _print(
@@ -93,10 +93,10 @@ def next_steps(around: Surroundings) -> list[str]:
     return [*lines, f"  {around.purser} lab", *([] if around.kubectl else [_NO_KUBECTL])]
 
 
-def _first_with_operator(around: Surroundings) -> list[str]:
+def _operator_first_steps(around: Surroundings) -> list[str]:
     """Agents, and with them GPUs, come with a policy only."""
     apply = (
-        f"kubectl apply -f {around.examples / _POLICY}"
+        f"kubectl apply -f {around.examples / _POLICY_FILE}"
         if around.examples
         else f"echo '{_ANY_POLICY}' | kubectl apply -f -"
     )

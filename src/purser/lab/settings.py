@@ -13,7 +13,7 @@ from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
 from purser.lab.driver.profiles import NodeProfile
 from purser.lab.hollow.node import HollowNodes
-from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
+from purser.lab.kubelet.configuration import ConfiguredKubelet, KubeletSection, configure
 from purser.lab.kubelet.statefiles import check_start
 from purser.options import PORT_MAXIMUM
 
@@ -95,7 +95,7 @@ class LabSettings:
         if not 0 <= self.port <= PORT_MAXIMUM:
             raise ValueError(f"invalid port {self.port}: must be from 1 to {PORT_MAXIMUM}, or 0 for any free port")
 
-    def kubelet_of(self, choice: NodeChoice) -> Configured:
+    def kubelet_of(self, choice: NodeChoice) -> ConfiguredKubelet:
         """How a node's kubelet is configured. Raises ValueError."""
         machine = choice.profile.machine
         try:

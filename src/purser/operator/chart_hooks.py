@@ -43,7 +43,7 @@ CRD_SERVED_TIMEOUT_S = 30.0
 """For the API server to serve a new definition."""
 
 
-async def define(client: Client) -> str:
+async def apply_definition(client: Client) -> str:
     """Make the definition as this version of Purser has it, and return once the API server serves it.
 
     Written as a merge patch, which replaces the list of versions whole, so that no field of an older one stays; and
@@ -56,19 +56,19 @@ async def define(client: Client) -> str:
         before = await client.get(DEFINITIONS, name)
     except NotFoundError:
         await client.create(DEFINITIONS, wanted)
-        did = "created"
+        outcome = "created"
     else:
         after = await client.patch_merge(DEFINITIONS, name, wanted)
-        did = "updated" if _version(before) != _version(after) else "unchanged"
+        outcome = "updated" if _version(before) != _version(after) else "unchanged"
     try:
         async with asyncio.timeout(CRD_SERVED_TIMEOUT_S):
-            await _established(client, name)
+            await _wait_until_established(client, name)
     except TimeoutError:
         why = f"run kubectl describe crd {name}"
         raise KubeError(
-            f"CustomResourceDefinition {name} is {did} but is not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
+            f"CustomResourceDefinition {name} is {outcome} but is not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
         ) from None
-    return f"CustomResourceDefinition {name} {did}"
+    return f"CustomResourceDefinition {name} {outcome}"
 
 
 async def preview_definition(client: Client) -> str:
@@ -87,7 +87,7 @@ async def preview_definition(client: Client) -> str:
     return text_diff(name, {**shown, "spec": spec}, wanted)
 
 
-async def _established(client: Client, name: str) -> None:
+async def _wait_until_established(client: Client, name: str) -> None:
     while True:
         if _is_established(await client.get(DEFINITIONS, name)):
             return
@@ -139,7 +139,7 @@ def listed_by_agents(node: Node) -> list[str]:
     return [name for name in AMOUNTS if name in node.status.capacity or name in node.status.allocatable]
 
 
-async def strip(client: Client, node: Node) -> None:
+async def strip_node(client: Client, node: Node) -> None:
     """Take it away. Raises `KubeError`."""
     name, status = node.metadata.name, dict[str, Any]()
     for at, taint in enumerate(node.spec.taints):
@@ -182,7 +182,7 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
     await _wait_until_pods_are_gone(client, namespace, timeout_s)
     for node in await nodes_to_strip(client, namespace):
         with contextlib.suppress(NotFoundError):  # it went by itself
-            await strip(client, node)
+            await strip_node(client, node)
             say(f"node {node.metadata.name}: labels and annotations that its agent wrote")
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)

@@ -64,7 +64,7 @@ class DisruptionLedger:
             names = ", ".join(sorted(b.name for b in concerned))
             return f"is covered by {len(concerned)} PodDisruptionBudgets, which eviction does not support: {names}"
         for budget in concerned:
-            if not workload.ready and _ignores_unready(budget):
+            if not workload.ready and _allows_unready(budget):
                 continue
             if self._left[budget.namespace, budget.name] <= 0:
                 return f"is protected by PodDisruptionBudget {budget.name}"
@@ -72,7 +72,7 @@ class DisruptionLedger:
         return ""
 
 
-def _ignores_unready(budget: Budget) -> bool:
+def _allows_unready(budget: Budget) -> bool:
     """Whether the API server lets a pod that is not ready go beside this budget: always, if the budget says so, and
     otherwise while enough others are healthy. (Rules of kubernetes/pkg/registry/core/pod/storage/eviction.go.)"""
     return budget.unhealthy_may_go or budget.current_healthy >= budget.desired_healthy > 0
@@ -99,7 +99,7 @@ class Rules(msgspec.Struct, frozen=True):
         """As a section of the policy says."""
         return cls(section.force, section.delete_empty_dir)
 
-    def forbid(self, workload: NodeWorkload) -> str:
+    def eviction_obstacle(self, workload: NodeWorkload) -> str:
         """Why a pod is not evicted, in a sentence's end; empty: it may be."""
         if workload.mirror:
             return "is a static pod and cannot be evicted"
@@ -131,7 +131,7 @@ def request_evictions(pods: Iterable[NodeWorkload], rules: Rules, ledger: Disrup
     As long as one of them may not be evicted at all, none is: the others would die for a node that is not emptied.
     """
     there = sorted((pod for pod in pods if not pod.terminating), key=lambda each: (each.namespace, each.name))
-    forbidden = [_stays(pod, problem) for pod in there if (problem := rules.forbid(pod))]
+    forbidden = [_stays(pod, problem) for pod in there if (problem := rules.eviction_obstacle(pod))]
     if forbidden:
         return EvictionPlan(staying=tuple(forbidden))
     problems = [(pod, ledger.try_evict(pod)) for pod in there]
@@ -145,7 +145,7 @@ def _stays(pod: NodeWorkload, problem: str) -> str:
     return f"pod {pod.namespace}/{pod.name} {problem}"
 
 
-def ask_again(now: float, until: float | None) -> float:
+def next_eviction_time(now: float, until: float | None) -> float:
     """When pods that stay are asked the next time: before the deadline, if there is one."""
     return now + EVICTION_RETRY_PERIOD_S if until is None else min(now + EVICTION_RETRY_PERIOD_S, until)
 
@@ -210,7 +210,7 @@ class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def no_room(self) -> str:
+    def unavailable_limit_text(self) -> str:
         """Why a node that is available does not begin once so many are not."""
         return f"no more than {counted(self.max_unavailable, 'GPU node')} may be unavailable (maxUnavailable)"
 
@@ -267,7 +267,7 @@ def event(reason: OperatorReason, node: NodeView, message: str, *, warning: bool
     return EmitEvent("Node", node.name, node.uid, reason, message, warning)
 
 
-def waits_of(steps: Mapping[str, NodeStep]) -> dict[str, str]:
+def waits_by_node(steps: Mapping[str, NodeStep]) -> dict[str, str]:
     """By node: what it waits for."""
     return {name: each.waits for name, each in steps.items() if each.waits}
 
@@ -280,7 +280,7 @@ def planned_changes_of(steps: Mapping[str, NodeStep], now: float, until: float |
         deletions=tuple(deletion for each in steps.values() for deletion in each.deletions),
         evictions=tuple(eviction for each in steps.values() for eviction in each.evictions),
         events=tuple(event for each in steps.values() for event in each.events),
-        waits=waits_of(steps),
+        waits=waits_by_node(steps),
         requeue_after_s=max(0.0, min(times) - now) if times else None,
     )
 
@@ -310,14 +310,14 @@ def is_over(until: float | None, now: float) -> bool:
 # --- cordons
 
 
-class Cordoner(StrEnum):
+class CordonOwner(StrEnum):
     """Who of Purser cordons nodes: values of the annotation ``purser.dev/cordoned-by``."""
 
     UPGRADE = "driver-upgrade"
     MIG = "mig-change"
 
 
-def is_cordoned_by(node: NodeView, by: Cordoner) -> bool:
+def is_cordoned_by(node: NodeView, by: CordonOwner) -> bool:
     """The cordon was set by this one, and may be lifted by it."""
     return is_cordoned_by_purser(node) and node.annotations[CORDONED_BY_ANNOTATION] == by
 
@@ -327,12 +327,12 @@ def is_cordoned_by_purser(node: NodeView) -> bool:
     return node.unschedulable and CORDONED_BY_ANNOTATION in node.annotations
 
 
-def claim(node: NodeView, by: Cordoner) -> NodeTexts:
+def claim(node: NodeView, by: CordonOwner) -> NodeTexts:
     """The mark that a cordon is set with; empty where the node is cordoned already."""
     return {} if node.unschedulable and not is_cordoned_by(node, by) else {CORDONED_BY_ANNOTATION: by.value}
 
 
-def lift(node: NodeView, by: Cordoner) -> tuple[NodeTexts, bool | None]:
+def lift_cordon(node: NodeView, by: CordonOwner) -> tuple[NodeTexts, bool | None]:
     """Mark and cordon afterwards: lifted where it is this one's, left where it is not."""
     return ({CORDONED_BY_ANNOTATION: None}, False) if is_cordoned_by(node, by) else ({}, None)
 

@@ -22,11 +22,11 @@ from purser.operator.manifests import GPU_DISCOVERY
 from purser.operator.model import Action, Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, LEASE, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
-from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
+from purser.operator.observing.kinds import DEFINITIONS, is_namespace, missing_namespace_text
 from purser.operator.order import Operand
 from purser.operator.policy import PolicyError, decode
 from purser.operator.policy.crd import unknown_fields
-from purser.operator.policy.decoding import UNDEFINED, choose, is_name, name_of
+from purser.operator.policy.decoding import MISSING_DEFINITION_MESSAGE, choose, is_name, name_of
 from purser.operator.policy.fields import Image
 from purser.operator.settings import DEFAULT_IMAGE
 from purser.operator.uninstalling import DEFINITION, UninstallError
@@ -59,17 +59,17 @@ async def preview(
     check(policy)
     async with observing(client, namespace, purser_image) as observer:
         snapshot = await observer.snapshot(nodes_to_inspect)
-    _check_standing(snapshot, policy)
+    _check_can_preview(snapshot, policy)
     if not await is_namespace(client, namespace):
-        say(no_namespace(namespace))
+        say(missing_namespace_text(namespace))
     if not snapshot.defined:
-        say(UNDEFINED)
+        say(MISSING_DEFINITION_MESSAGE)
     if not purser_image:
         snapshot = _with_own_image(snapshot, say)
     return await show(with_policy(snapshot, policy), say)
 
 
-def _check_standing(snapshot: Snapshot, policy: Policy | None) -> None:
+def _check_can_preview(snapshot: Snapshot, policy: Policy | None) -> None:
     if snapshot.other_namespace:
         raise PreviewError(other_namespace(snapshot))
     active = choose(with_policy(snapshot, policy).policies)
@@ -103,12 +103,12 @@ async def planned(client: Client, namespace: str, purser_image: str, policy: Pol
     async with observing(client, namespace, purser_image) as observer:
         first = await observer.snapshot(nodes_to_inspect)
         if not first.other_namespace and not await is_namespace(client, namespace):
-            raise PreviewError(no_namespace(namespace))
-        snapshot = await inspected(observer, due(first).union(nodes_to_inspect(first)))
+            raise PreviewError(missing_namespace_text(namespace))
+        snapshot = await inspect_nodes(observer, due(first).union(nodes_to_inspect(first)))
     return plan(_fleet(snapshot, policy))
 
 
-async def inspected(observer: Observer, nodes: frozenset[str]) -> Snapshot:
+async def inspect_nodes(observer: Observer, nodes: frozenset[str]) -> Snapshot:
     """A snapshot with all pods of these nodes."""
     last = asyncio.get_running_loop().time() + SNAPSHOT_TIMEOUT_S
     while True:
@@ -133,13 +133,13 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
 
 
 def _with_own_image(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
-    image = _own_image(snapshot)
+    image = _find_own_image(snapshot)
     if not image:
         say(f"no Purser image runs in the cluster, so {DEFAULT_IMAGE} is shown: use --image to choose another image")
     return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
 
 
-def _own_image(snapshot: Snapshot) -> str:
+def _find_own_image(snapshot: Snapshot) -> str:
     """Of live operands that are Purser's, where the policy names no other image; empty: there is none."""
     policy = choose(snapshot.policies).policy
     if policy is None:
@@ -230,10 +230,10 @@ async def preview_uninstall(
         if snapshot.other_namespace:
             raise UninstallError(other_namespace(snapshot))
         snapshot = _with_deleted_policies(snapshot)
-        snapshot = _with_deleted_policies(await inspected(observer, nodes_to_inspect(snapshot)))
+        snapshot = _with_deleted_policies(await inspect_nodes(observer, nodes_to_inspect(snapshot)))
     if not await is_namespace(client, namespace):
-        say(no_namespace(namespace))
-    actions = reconcile(_emptied(snapshot)).actions
+        say(missing_namespace_text(namespace))
+    actions = reconcile(_without_pods(snapshot)).actions
     await tell(actions, snapshot, say)
     others = [*_policies(snapshot), *await _remaining(client, namespace, definition)]
     for line in others:
@@ -249,7 +249,7 @@ def _with_deleted_policies(snapshot: Snapshot) -> Snapshot:
     return msgspec.structs.replace(snapshot, policies=tuple(policies))
 
 
-def _emptied(snapshot: Snapshot) -> Snapshot:
+def _without_pods(snapshot: Snapshot) -> Snapshot:
     """As it will be once no pod holds anything up: one round takes all the rest away."""
     return msgspec.structs.replace(snapshot, policies=(), pods=(), workloads={})
 
@@ -267,20 +267,20 @@ def _policies(snapshot: Snapshot) -> Iterator[str]:
 
 async def _remaining(client: Client, namespace: str, definition: bool) -> list[str]:
     """What no round removes."""
-    lines = [_stripped(node) for node in await nodes_to_strip(client, namespace)]
-    if await _is_there(client, LEASES, LEASE, namespace):
+    lines = [_describe_strip(node) for node in await nodes_to_strip(client, namespace)]
+    if await _exists(client, LEASES, LEASE, namespace):
         lines.append(f"delete Lease {namespace}/{LEASE}, unless an operator is running")
-    if definition and await _is_there(client, DEFINITIONS, DEFINITION, None):
+    if definition and await _exists(client, DEFINITIONS, DEFINITION, None):
         lines.append(f"delete CustomResourceDefinition {DEFINITION}")
     return lines
 
 
-def _stripped(node: Node) -> str:
+def _describe_strip(node: Node) -> str:
     written = [*written_by_agents(node), *listed_by_agents(node)]
     return f"patch Node {node.metadata.name}: remove what agents wrote: {', '.join(written)}"
 
 
-async def _is_there(client: Client, resource: Resource[Any], name: str, namespace: str | None) -> bool:
+async def _exists(client: Client, resource: Resource[Any], name: str, namespace: str | None) -> bool:
     try:
         await client.get(resource, name, namespace)
     except NotFoundError:

@@ -33,7 +33,7 @@ from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import EmitEvent, Evict, ObjectKey, RefusedWrite, RoundOutcome, Snapshot
 from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, VERSION
 from purser.operator.observing import Observer
-from purser.operator.observing.kinds import is_namespace, no_namespace
+from purser.operator.observing.kinds import is_namespace, missing_namespace_text
 from purser.operator.observing.observer import Inspect
 from purser.operator.settings import OperatorSettings
 from purser.operator.writing import KubeWriter
@@ -162,19 +162,19 @@ class Rounds:
         self._emit(outcome)
         if outcome.requeue_after_s is not None:
             self.queue.add_after(CLUSTER, max(self._apart_s, outcome.requeue_after_s))
-        self._learn(result)
+        self._process_result(result)
 
     def _report_failures(self, outcome: RoundOutcome) -> None:
-        suspects_first = sorted(outcome.isolated, key=lambda each: each.error is not None)
-        self._suspects = tuple(each.node.name for each in suspects_first)
+        by_suspicion = sorted(outcome.isolated, key=lambda each: each.error is not None)
+        self._suspects = tuple(each.node.name for each in by_suspicion)
         for each in outcome.isolated:
             if each.error is not None:
                 about = ObjectReference(_API_VERSIONS["Node"], "Node", "", each.node.name, each.node.uid)
                 self._failures.failed(NODES, about, each.error)
 
-    def _learn(self, result: Result) -> None:
+    def _process_result(self, result: Result) -> None:
         """What the next round has to know of this one's writes, and when it has to come. Raises `RoundError`."""
-        known, self._refusals = self._refusals, refusals_of(result, self._refusals)
+        known, self._refusals = self._refusals, merge_refusals(result, self._refusals)
         unexpected = [failure for failure in result.failures if not failure.expected]
         if unexpected:
             raise RoundError(f"{len(unexpected)} of {len(result.failures) + len(result.done)} writes failed")
@@ -193,7 +193,7 @@ class Rounds:
         self._emitted = frozenset(outcome.events)
 
 
-def refusals_of(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
+def merge_refusals(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
     """What the server refuses for good. Of a write that failed for another reason this time the last word stands."""
     before = {each.key: each for each in known}
     found: dict[ObjectKey, RefusedWrite] = {}
@@ -271,7 +271,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
                     log.warning("Still waiting for initial lists", missing=observer.missing)
             await observer.ready()
             if not await is_namespace(reader, settings.namespace):
-                log.warning("The lease's namespace is missing", why=no_namespace(settings.namespace))
+                log.warning("The lease's namespace is missing", why=missing_namespace_text(settings.namespace))
             log.info("Caches are synced, acquiring the lease", namespace=settings.namespace, metrics_port=port)
             on_ready(port)
             await _lead(elector, rounds)

@@ -18,14 +18,14 @@ from purser.kube.objects import Node
 from purser.kube.racing import until
 from purser.kube.resources import LEASES
 from purser.operator.acting import Result, perform, subject
-from purser.operator.chart_hooks import nodes_to_strip, strip
+from purser.operator.chart_hooks import nodes_to_strip, strip_node
 from purser.operator.deciding import blocked_removals, is_clean, nodes_to_inspect, reconcile
 from purser.operator.deciding.isolation import without
 from purser.operator.deciding.policies import other_namespace
 from purser.operator.model import Action, Delete, ObjectKey, PatchNode, Raw, Snapshot
 from purser.operator.names import FIELD_MANAGER, FINALIZER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
-from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
+from purser.operator.observing.kinds import DEFINITIONS, is_namespace, missing_namespace_text
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.decoding import is_leaving
 from purser.operator.writing import KubeWriter
@@ -99,7 +99,7 @@ async def uninstall(
         leaving = _Uninstall(client, namespace, observer, elector, say)
         try:
             async with asyncio.timeout(timeout_s):
-                if not await until(leaving.run(), _run_both(observer, elector)):
+                if not await until(leaving.run(), _run_observer_and_elector(observer, elector)):
                     raise UninstallError(
                         f"the cluster could not be watched (see the log); not removed: {leaving.what_is_left}"
                     )
@@ -113,7 +113,7 @@ async def uninstall(
             await _remove_definition(client, say)
 
 
-async def _run_both(observer: Observer, elector: LeaderElector) -> None:
+async def _run_observer_and_elector(observer: Observer, elector: LeaderElector) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(observer.run())
         group.create_task(elector.run())
@@ -156,7 +156,7 @@ class _Uninstall:
         if not snapshot.policies and not actions and is_clean(snapshot):
             return await self._strip_after_agents()
         if not self._elector.is_leader and not await is_namespace(self._client, self._namespace):
-            raise UninstallError(no_namespace(self._namespace))
+            raise UninstallError(missing_namespace_text(self._namespace))
         await self._delete_policies(snapshot)
         self._report_waiting(remaining(snapshot, actions, blocked_removals(snapshot)))
         if self._elector.is_leader and all(is_leaving(each) for each in snapshot.policies):
@@ -196,7 +196,7 @@ class _Uninstall:
 
     async def _strip(self, node: Node) -> None:
         try:
-            await strip(self._client, node)
+            await strip_node(self._client, node)
         except NotFoundError:
             log.debug("A node was already gone", node=node.metadata.name)
         except ApiError as error:

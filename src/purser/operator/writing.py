@@ -103,7 +103,7 @@ class KubeWriter:
             live = await self._client.get(resource, key.name, key.namespace or None)
         except NotFoundError:
             raise refusal from None
-        owned = _owned(live, obj["metadata"].get("ownerReferences", ()))
+        owned = _ownership_metadata(live, obj["metadata"].get("ownerReferences", ()))
         patch = {**obj, "metadata": {**obj["metadata"], **owned}}
         return await self._client.patch_merge(resource, key.name, patch, key.namespace or None)
 
@@ -120,7 +120,7 @@ class KubeWriter:
     async def _adopt(self, action: Adopt) -> None:
         resource, key = resource_of(action.key), action.key
         live = await self._client.get(resource, key.name, key.namespace or None)
-        patch = {"metadata": {**_owned(live, (action.owner,)), "uid": action.uid}}
+        patch = {"metadata": {**_ownership_metadata(live, (action.owner,)), "uid": action.uid}}
         came_out = await self._client.patch_merge(resource, key.name, patch, key.namespace or None)
         self._notes.expect(resource, key.path, at_least(came_out["metadata"]["resourceVersion"]))
 
@@ -164,7 +164,7 @@ def node_patch(action: PatchNode) -> dict[str, Any]:
     return patch
 
 
-def _owned(live: Raw, ours: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _ownership_metadata(live: Raw, ours: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The metadata that makes a live object one of ``ours``: instead of other ClusterPolicies', beside other owners,
     and on condition that it is still the same."""
     metadata = live["metadata"]

@@ -12,14 +12,14 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from purser.core.dialects.policies import node_policy_word
-from purser.core.fleet.totals import OTHERS, GpuUse, HeldBy, Totals, fewer_namespaces
+from purser.core.fleet.totals import OTHER_NAMESPACES, GpuUse, HeldBy, Totals, merge_namespaces
 from purser.core.kubernetes.quantities import MIB
 from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.pending import PendingTotals
 
-COUNTED_EVERY_S = 15.0
+COUNT_PERIOD_S = 15.0
 """As often as Prometheus scrapes in most clusters."""
 
 MAX_NAMESPACES = 500
@@ -104,11 +104,11 @@ class CapacityMetrics:
             for state in GpuUse:  # those that there are none of, too: a series that ends is looked up for minutes
                 self._gpus.labels(model, state.value).set(totals.gpus[model, state])
         kept = _largest(totals.granted_memory_mib, pending)
-        for held_by, mib in fewer_namespaces(totals.granted_memory_mib, kept).items():
+        for held_by, mib in merge_namespaces(totals.granted_memory_mib, kept).items():
             self._granted_memory.labels(*held_by).set(mib * MIB)
-        for held_by, percent in fewer_namespaces(totals.granted_cores_percent, kept).items():
+        for held_by, percent in merge_namespaces(totals.granted_cores_percent, kept).items():
             self._granted_cores.labels(*held_by).set(percent / WHOLE_PERCENT)
-        for held_by, count in fewer_namespaces(totals.granted_gpus, kept).items():
+        for held_by, count in merge_namespaces(totals.granted_gpus, kept).items():
             self._granted_gpus.labels(*held_by).set(count)
         for (model, cause), milli in idle_milli.items():
             self._idle.labels(model, cause).set(milli / WHOLE_MILLI)
@@ -131,7 +131,7 @@ class CapacityCounter:
         while True:
             if self._extender.places_pods:
                 await self.count()
-                await self._cache.clock.sleep(COUNTED_EVERY_S)
+                await self._cache.clock.sleep(COUNT_PERIOD_S)
             else:
                 self._metrics.clear()
                 await self._cache.clock.sleep(_CHECK_PERIOD_S)
@@ -177,8 +177,8 @@ def _largest(granted: Counter[HeldBy], pending: Mapping[_Waiting, PendingTotals]
 def _merge_namespaces(
     pending: Mapping[_Waiting, PendingTotals], kept: Collection[str]
 ) -> dict[_Waiting, PendingTotals]:
-    """As `fewer_namespaces`: the namespaces that are not kept are one."""
+    """As `merge_namespaces`: the namespaces that are not kept are one."""
     found: dict[_Waiting, PendingTotals] = {}
     for (namespace, policy), each in pending.items():
-        found.setdefault((namespace if namespace in kept else OTHERS, policy), PendingTotals()).add(each)
+        found.setdefault((namespace if namespace in kept else OTHER_NAMESPACES, policy), PendingTotals()).add(each)
     return found

@@ -21,7 +21,7 @@ AUTHORITY_RENEWAL = timedelta(days=180)
 SERVING_LIFETIME = timedelta(days=90)
 SERVING_RENEWAL = timedelta(days=30)
 
-SETTLING = timedelta(hours=24)
+CA_SETTLING_TIME = timedelta(hours=24)
 """How long a new CA is announced before it signs: every replica and every registration has it by then."""
 
 BACKDATE = SERVING_LIFETIME + timedelta(days=10)
@@ -49,7 +49,7 @@ def renewed(material: Material | None, names: Sequence[str], now: datetime) -> M
     """
     authorities = _renewed_authorities(material.authorities if material else (), now)
     signer = _signer(authorities, now)
-    if material is not None and _serves(material.serving, signer, names, now):
+    if material is not None and _is_usable_for(material.serving, signer, names, now):
         serving = material.serving
     else:
         serving = make_serving(signer, names, now)
@@ -92,11 +92,11 @@ def _renewed_authorities(authorities: Sequence[KeyPair], now: datetime) -> tuple
 
 
 def _signer(authorities: Sequence[KeyPair], now: datetime) -> KeyPair:
-    settled = [each for each in authorities if now - pki.load(each).not_valid_before_utc >= BACKDATE + SETTLING]
+    settled = [each for each in authorities if now - pki.load(each).not_valid_before_utc >= BACKDATE + CA_SETTLING_TIME]
     return settled[-1] if settled else authorities[0]
 
 
-def _serves(serving: KeyPair, signer: KeyPair, names: Sequence[str], now: datetime) -> bool:
+def _is_usable_for(serving: KeyPair, signer: KeyPair, names: Sequence[str], now: datetime) -> bool:
     certificate = pki.load(serving)
     try:
         certificate.verify_directly_issued_by(pki.load(signer))

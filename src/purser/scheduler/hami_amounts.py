@@ -12,7 +12,7 @@ import structlog
 
 from purser.adapters.nodes import InventoryError, hami_inventory
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
-from purser.core.node.amounts import Amounts, differing, listed_amounts
+from purser.core.node.amounts import Amounts, changed_amounts, listed_amounts
 from purser.kube.client import Client
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
@@ -58,15 +58,15 @@ class HamiAmounts:
 
     def _changes(self, node: Node) -> dict[str, dict[str, str | None]]:
         """What must be written of the node's status."""
-        wanted = _wanted(node, self._units_mib)
+        wanted = _wanted_amounts(node, self._units_mib)
         if wanted is None:
             return {}
         there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
-        changes = {field: differing(_beyond(wanted, listed), {}) for field, listed in there.items()}
+        changes = {field: changed_amounts(_unlisted_amounts(wanted, listed), {}) for field, listed in there.items()}
         return changes if any(changes.values()) else {}
 
 
-def _beyond(wanted: Amounts, listed: Mapping[str, QuantityLike]) -> Amounts:
+def _unlisted_amounts(wanted: Amounts, listed: Mapping[str, QuantityLike]) -> Amounts:
     """Those that are not listed, or too low: HAMi's mock device plugin has kubelet list some, which kubelet repeats."""
     return {name: amount for name, amount in wanted.items() if name not in listed or _value(listed[name]) < amount}
 
@@ -78,7 +78,7 @@ def _value(amount: QuantityLike) -> int:
         return 0
 
 
-def _wanted(node: Node, units_mib: Mapping[str, int]) -> Amounts | None:
+def _wanted_amounts(node: Node, units_mib: Mapping[str, int]) -> Amounts | None:
     try:
         inventory = hami_inventory(node)
     except InventoryError:  # the cache tells of it

@@ -11,7 +11,7 @@ import structlog
 
 from purser.core.decoding import brief
 from purser.core.model import Device
-from purser.core.names import HEALTH_CONDITION, UNSERVED
+from purser.core.names import HEALTH_CONDITION, UNSERVED_REASONS
 from purser.kube.client import Client
 from purser.kube.clock import timestamp
 from purser.kube.errors import ConflictError, NotFoundError
@@ -29,7 +29,7 @@ log = structlog.get_logger("purser.scheduler")
 REASON = "HeldGpuUnhealthy"
 """Of the condition, as of the agent's event."""
 
-_ALL = ""
+_ALL_PODS_KEY = ""
 """A key in the queue: what other replicas or earlier processes wrote is to be read."""
 
 MAX_NAMED_GPUS = 4
@@ -63,7 +63,7 @@ class HeldGpus:
         """Follow nodes and pods until cancelled."""
         self._nodes.add_handler(self._put_node, lambda _, node: self._put_node(node), self._remove_node)
         self._pods.add_handler(self._put_pod, lambda _, pod: self._put_pod(pod), self._remove_pod)
-        self._queue.add(_ALL)
+        self._queue.add(_ALL_PODS_KEY)
         await run_workers(self._queue, self._reconcile, on_failure=self._failed)
 
     def _failed(self, key: str, error: Exception) -> None:
@@ -95,9 +95,9 @@ class HeldGpus:
 
     async def _reconcile(self, key: str) -> None:
         if not self._is_active():
-            self._queue.add_after(_ALL, INACTIVE_RECHECK_PERIOD_S)
+            self._queue.add_after(_ALL_PODS_KEY, INACTIVE_RECHECK_PERIOD_S)
             return
-        if key == _ALL:
+        if key == _ALL_PODS_KEY:
             await self._read_all()
             return
         pod = self._pods.store.get(key)
@@ -158,7 +158,7 @@ def message_for(held: Mapping[str, Device | None]) -> str | None:
 
 
 def _is_unhealthy(device: Device) -> bool:
-    return not device.healthy and device.unhealthy_reason not in UNSERVED
+    return not device.healthy and device.unhealthy_reason not in UNSERVED_REASONS
 
 
 def _message_of(pod: PodSummary) -> str:

@@ -17,7 +17,7 @@ class InvariantWatch:
 
     def __init__(self, extender: KubeExtender, metrics: SchedulerMetrics, clock: Clock) -> None:
         self._extender = extender
-        self._reports = InvariantReports(metrics.violated)
+        self._reports = InvariantReports(metrics.count_violation)
         self._clock = clock
 
     async def run(self) -> None:
@@ -30,4 +30,4 @@ class InvariantWatch:
         for found in self._extender.sweep():
             self._reports.report(found)
             await self._clock.sleep(STEP_PERIOD_S)
-        self._reports.swept()
+        self._reports.end_sweep()

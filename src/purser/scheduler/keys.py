@@ -116,12 +116,12 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
     for _ in range(MAX_WRITE_CONFLICTS):
         # The version first: a replica that read the Secret before another one changed both does not restore the old
         # keys.
-        published = await _published(client, namespace)
+        published = await _find_published(client, namespace)
         secret = await _get_or_create(client, namespace)
         try:
             if ROTATE_ANNOTATION in secret.metadata.annotations:
                 secret = await _rotate(client, secret)
-            signing, (retired, problem) = _read_secret(secret), _retired(secret)
+            signing, (retired, problem) = _read_secret(secret), _retired_keys(secret)
             public = tuple({_raw(key): key for key in (signing.public_key(), *retired)}.values())
             await _publish(client, namespace, published, public)
         except (ConflictError, AlreadyExistsError, NotFoundError):
@@ -136,7 +136,7 @@ async def _rotate(client: Client, secret: Secret) -> Secret:
     Conditional on the version that was read: of replicas that race one rotates, the others read what it wrote. Raises
     `ConflictError`.
     """
-    retired = "".join(_pem(key) for key in (_read_secret(secret).public_key(), *_retired(secret)[0]))
+    retired = "".join(_pem(key) for key in (_read_secret(secret).public_key(), *_retired_keys(secret)[0]))
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     meta = secret.metadata
     patch = {
@@ -184,7 +184,7 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
     return key
 
 
-def _retired(secret: Secret) -> tuple[tuple[Ed25519PublicKey, ...], str]:
+def _retired_keys(secret: Secret) -> tuple[tuple[Ed25519PublicKey, ...], str]:
     """The keys, and what is wrong with others."""
     return parse_public_keys(secret.data.get(RETIRED_FIELD, b"").decode(errors="replace"))
 
@@ -207,7 +207,7 @@ async def _publish(
         await client.patch_merge(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, patch, namespace)
 
 
-async def _published(client: Client, namespace: str) -> ConfigMap | None:
+async def _find_published(client: Client, namespace: str) -> ConfigMap | None:
     try:
         return await client.get(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace)
     except NotFoundError:

@@ -53,7 +53,7 @@ class LeadershipGate:
             self._open_term = None
         return self._open_term == self._term
 
-    async def wait_open(self) -> None:
+    async def wait_until_open(self) -> None:
         """Return once decisions may be made. Raises `NotLeadingError` where that cannot be now."""
         while not self.is_open:
             if not self._may_bind():

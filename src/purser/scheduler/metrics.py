@@ -140,7 +140,7 @@ class SchedulerMetrics:
         """A pod was granted what another one runs with."""
         self._doubles.inc()
 
-    def violated(self, invariant: str) -> None:
+    def count_violation(self, invariant: str) -> None:
         """An invariant of the scheduler's state was found violated."""
         self._invariants.labels(invariant).inc()
 

@@ -26,7 +26,7 @@ import structlog
 
 from purser.core.dialects import vendor_families
 from purser.core.dialects.unserved import unserved_words
-from purser.core.names import GRANT_ANNOTATION, ignoring_label
+from purser.core.names import GRANT_ANNOTATION, ignore_label_of
 from purser.kube.client import Client
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
@@ -120,7 +120,7 @@ class MissedPods:
             self._client.failures.failed(PODS, pod, error)
 
     def _put(self, pod: Pod) -> None:
-        if self._may_be_withheld(pod) or self._is_stray(pod) or self._message(pod):
+        if self._could_be_withheld(pod) or self._is_stray(pod) or self._message(pod):
             self._seen_at.setdefault(pod.metadata.uid, self._cache.clock.monotonic())
             self._queue.add(key_of(pod))
 
@@ -140,24 +140,24 @@ class MissedPods:
     def _obstacle(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Why a pod waits that Purser does not place, as far as users cannot see it elsewhere."""
         if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._changed_names):
-            hints = self._unserved(pod) if self._waits(pod) else ()
+            hints = self._unserved_hints(pod) if self._is_waiting(pod) else ()
             return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
         if pod.spec.scheduler_name in self._served or not self._waits_for_devices(pod):
             return None
         return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
-        waits = self._waits(pod) or (self._is_bound_without_grant(pod) and self._is_withheld(pod))
+        waits = self._is_waiting(pod) or (self._is_bound_without_grant(pod) and self._is_withheld(pod))
         return waits and self._cache.readings.of(pod).asks_for_devices
 
-    def _may_be_withheld(self, pod: Pod) -> bool:
+    def _could_be_withheld(self, pod: Pod) -> bool:
         is_bound = pod.spec.scheduler_name in self._changed_names and self._is_bound_without_grant(pod)
         return is_bound and self._cache.readings.of(pod).asks_for_devices
 
     def _is_bound_without_grant(self, pod: Pod) -> bool:
         """As far as the pod itself says; see `_is_withheld`."""
         is_bound = bool(pod.spec.node_name) and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
-        return is_bound and GRANT_ANNOTATION not in pod.metadata.annotations and not self._keeps_away(pod)
+        return is_bound and GRANT_ANNOTATION not in pod.metadata.annotations and not self._ignores_webhook(pod)
 
     def _is_withheld(self, pod: Pod) -> bool:
         """Whether kubelet took a bound pod, and the agent, which reports it, lets it not start."""
@@ -167,58 +167,60 @@ class MissedPods:
         """Of a vendor's devices the default scheduler may have some."""
         return not vendor_families(self._cache.readings.of(pod).spec)
 
-    def _unserved(self, pod: Pod) -> tuple[str, ...]:
+    def _unserved_hints(self, pod: Pod) -> tuple[str, ...]:
         there = self._cache.gpus()
         listed = there.mig_resources if there else ()
         spec = self._cache.readings.of(pod).spec
         return unserved_words(spec, self._cache.offers, self._cache.has_label, lambda: listed, managed=self._managed)
 
-    def _waits(self, pod: Pod) -> bool:
+    def _is_waiting(self, pod: Pod) -> bool:
         """A pod with scheduling gates waits for whoever set them."""
         waits = not pod.spec.node_name and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
-        return waits and not pod.spec.scheduling_gates and not self._keeps_away(pod)
+        return waits and not pod.spec.scheduling_gates and not self._ignores_webhook(pod)
 
-    def _keeps_away(self, pod: Pod) -> bool:
+    def _ignores_webhook(self, pod: Pod) -> bool:
         namespace = self._namespaces.store.get(pod.metadata.namespace)
-        return bool(ignoring_label(pod.metadata.labels) or (namespace and ignoring_label(namespace.metadata.labels)))
+        return bool(ignore_label_of(pod.metadata.labels) or (namespace and ignore_label_of(namespace.metadata.labels)))
 
     async def _reconcile(self, key: str) -> None:
         pod = self._pods.store.get(key)
         if pod is None:
             return
         if not (self._is_stray(pod) or self._message(pod)):
-            if self._may_be_withheld(pod):  # its agent may not have reported it yet
+            if self._could_be_withheld(pod):  # its agent may not have reported it yet
                 self._queue.add_after(key, AGENT_REPORT_PERIOD_S)
             return
         if not self._is_active():
             self._queue.add_after(key, INACTIVE_RECHECK_PERIOD_S)
             return
         if not self._is_stray(pod):
-            if wait_s := self._patience_left(pod):  # the scheduler that it names may place it
+            if wait_s := self._notice_time_left_s(pod):  # the scheduler that it names may place it
                 self._queue.add_after(key, wait_s)
             elif message := self._message(pod):
                 self._emit_event(pod, *message)
             return
         owner = controller_of(pod) if self._may_be_deleted(pod) else None
         if owner is None:
-            self._emit_event(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED)
-        elif wait_s := self._patience_left(pod):
+            self._emit_event(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED_MESSAGE)
+        elif wait_s := self._notice_time_left_s(pod):
             self._queue.add_after(key, wait_s)
         elif not await self._is_webhook_called(pod):
-            self._emit_event(pod, SchedulerReason.MISSED_WEBHOOK, _AWAY.format(f"{owner.kind} {owner.name}"))
+            self._emit_event(
+                pod, SchedulerReason.MISSED_WEBHOOK, _WEBHOOK_AWAY_MESSAGE.format(f"{owner.kind} {owner.name}")
+            )
             self._queue.add_after(key, PROBE_PERIOD_S)
-        elif wait_s := self._rest_left(pod, owner):
+        elif wait_s := self._backoff_left_s(pod, owner):
             self._queue.add_after(key, wait_s)
         else:
             await self._delete(pod, owner)
 
-    def _rest_left(self, pod: Pod, owner: OwnerReference) -> float:
+    def _backoff_left_s(self, pod: Pod, owner: OwnerReference) -> float:
         now = self._cache.clock.monotonic()
         self._backoffs = {uid: backoff for uid, backoff in self._backoffs.items() if not backoff.is_over(now)}
         seen_at = self._seen_at.get(pod.metadata.uid, now)
         return self._backoffs.setdefault(owner.uid, RecreationBackoff(now)).wait_s(seen_at, now)
 
-    def _patience_left(self, pod: Pod) -> float:
+    def _notice_time_left_s(self, pod: Pod) -> float:
         now = self._cache.clock.monotonic()
         return max(self._seen_at.get(pod.metadata.uid, now) + CONTROLLER_NOTICE_TIMEOUT_S - now, 0.0)
 
@@ -251,11 +253,11 @@ def _sentence(hints: Sequence[str]) -> str:
     return "; ".join({hint.partition(":")[2]: hint for hint in reversed(hints)}.values())
 
 
-_MISSED = (
+_MISSED_MESSAGE = (
     "The API server did not call Purser's webhook for the pod, or the webhook did not serve the pod's resource yet, so "
     "Purser does not place the pod: delete and recreate it"
 )
-_AWAY = (
+_WEBHOOK_AWAY_MESSAGE = (
     "The pod was created while the API server did not call Purser's webhook, and the API server does not call it yet. "
     "Once it does, Purser deletes the pod, and {} recreates it"
 )

@@ -85,7 +85,7 @@ class PendingPods:
                 gpus = 0
                 with suppress(DialectError):
                     request = reading.request()
-                    gpus = 0 if request is None else gpus_at_peak(request)
+                    gpus = 0 if request is None else peak_gpu_count(request)
                 meta, priority = pod.metadata, pod.spec.priority
                 policy = node_policy_word(meta.annotations, self._default_policy)
                 self._pods[uid] = PendingPod(meta.namespace, meta.name, meta.creation_timestamp, priority, policy, gpus)
@@ -145,6 +145,6 @@ class PendingPods:
         return found
 
 
-def gpus_at_peak(request: PodRequest) -> int:
+def peak_gpu_count(request: PodRequest) -> int:
     """How many GPUs a pod has at once at most, a share counted as one."""
     return max(sum(each.devices.count for each in together) for together in phases(request.containers))

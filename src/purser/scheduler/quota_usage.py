@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from purser.adapters.quotas import kept_limits, used_of
+from purser.adapters.quotas import kept_limits, used_amounts
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
@@ -98,7 +98,7 @@ class QuotaUsage:
 
     def _changes(self, quota: ResourceQuota) -> dict[str, str]:
         namespace, there = quota.metadata.namespace, quota.status.used
-        used = used_of(quota, lambda family: self._cache.ledger.namespace_usage(namespace, family))
+        used = used_amounts(quota, lambda family: self._cache.ledger.namespace_usage(namespace, family))
         return {resource: str(amount) for resource, amount in used.items() if _amount(there.get(resource)) != amount}
 
 

@@ -103,15 +103,17 @@ async def run(
     OSError for a port that is taken.
     """
     _check(settings.server)
-    await until(_serve(settings, config, on_listening or _nothing, on_ready or (lambda addresses: None)), stop.wait())
+    await until(
+        _serve(settings, config, on_listening or _do_nothing, on_ready or (lambda addresses: None)), stop.wait()
+    )
 
 
-async def _nothing(_: Addresses) -> None:
+async def _do_nothing(_: Addresses) -> None:
     """Webhook configurations are there, as a rule."""
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _SchedulerParts:
     """What a process consists of, made but not started."""
 
     cache: ClusterCache
@@ -176,12 +178,12 @@ async def _serve(
             on_ready(addresses)
             await asyncio.get_running_loop().create_future()
     except BaseExceptionGroup as group:
-        raise _only(group) from None
+        raise _single_error(group) from None
 
 
 async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
-) -> _Parts:
+) -> _SchedulerParts:
     keys = await retry_until_accepted(
         lambda: load_or_create_keys(client, settings.namespace), "Failed to read the signing key"
     )
@@ -196,7 +198,7 @@ async def _make_parts(
     pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
     namespaces = Informer(client, NAMESPACES)
     cache.attach(pods, nodes, quotas, namespaces)
-    follower = _follower(settings, client, host)
+    follower = _build_follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
     client.failures.report_to(metrics.registry, events, may_bind)
 
@@ -207,7 +209,7 @@ async def _make_parts(
     extender.attach(pods)
     if follower:
         follower.add_listener(extender.leadership_changed)
-    return _Parts(cache, pods, nodes, quotas, namespaces, extender, keys, follower, may_bind)
+    return _SchedulerParts(cache, pods, nodes, quotas, namespaces, extender, keys, follower, may_bind)
 
 
 def _decision_log(
@@ -229,7 +231,7 @@ def _decision_log(
     return WrittenDecisionLog(cache, evaluator, files, metrics, file_bytes, settings.one_in, names_key)
 
 
-async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
+async def _start_parts(parts: _SchedulerParts, client: Client, spawn: Spawn) -> None:
     """Nodes and namespaces are listed first: grants of pods name GPUs of nodes, and pods are read by their namespace as
     they are listed."""
     informers: tuple[Informer[Any], ...] = (parts.nodes, parts.namespaces, parts.pods, parts.quotas)
@@ -256,14 +258,14 @@ async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spaw
 def _store(settings: SchedulerSettings, client: Client) -> CertificateStore:
     if settings.server.certificate_folder is not None:
         return FolderStore(settings.server.certificate_folder)
-    is_called_from_elsewhere = settings.webhook is not None or settings.server.read_api_port is not None
-    return SecretStore(client, settings.namespace) if is_called_from_elsewhere else MemoryStore()
+    has_remote_clients = settings.webhook is not None or settings.server.read_api_port is not None
+    return SecretStore(client, settings.namespace) if has_remote_clients else MemoryStore()
 
 
 async def _answer(
     stack: AsyncExitStack,
     settings: SchedulerSettings,
-    parts: _Parts,
+    parts: _SchedulerParts,
     keeper: CertificateKeeper,
     user: str,
     metrics: SchedulerMetrics,
@@ -288,7 +290,7 @@ async def _answer(
 async def _answer_reads(
     stack: AsyncExitStack,
     settings: SchedulerSettings,
-    parts: _Parts,
+    parts: _SchedulerParts,
     client: Client,
     keeper: CertificateKeeper,
     metrics: SchedulerMetrics,
@@ -352,7 +354,7 @@ async def _register(
 
 
 def _start_missed_pods(
-    settings: SchedulerSettings, parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn
+    settings: SchedulerSettings, parts: _SchedulerParts, client: Client, events: EventRecorder, spawn: Spawn
 ) -> None:
     adopted, served = settings.adopted_scheduler_names, settings.served_scheduler_names
     missed = MissedPods(
@@ -376,7 +378,7 @@ async def _scheduler_user(webhook: WebhookSettings | None, client: Client) -> st
     return webhook.scheduler_user or await own_user(client)
 
 
-def _follower(settings: SchedulerSettings, client: Client, host: str) -> LeaseFollower | None:
+def _build_follower(settings: SchedulerSettings, client: Client, host: str) -> LeaseFollower | None:
     lease = settings.follow_lease
     return LeaseFollower(client, lease.namespace, lease.name, host) if lease else None
 
@@ -447,9 +449,9 @@ class _Readiness:
         return [reason for check in self._checks for reason in check()]
 
 
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _single_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one error in a group of one: callers look for its type, not for a task group's wrapping."""
     if len(group.exceptions) > 1:
         return group
     inner = group.exceptions[0]
-    return _only(inner) if isinstance(inner, BaseExceptionGroup) else inner
+    return _single_error(inner) if isinstance(inner, BaseExceptionGroup) else inner

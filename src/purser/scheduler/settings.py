@@ -211,8 +211,8 @@ def _any_of(words: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-_CHAINED = [word for word in GpuPolicy if word not in ARRAY_WORDS]
-_UNCHAINED = [word for word in GpuPolicy if word in ARRAY_WORDS]
+_CHAIN_POLICIES = [word for word in GpuPolicy if word not in ARRAY_WORDS]
+_SINGLE_POLICIES = [word for word in GpuPolicy if word in ARRAY_WORDS]
 
 POLICY_OPTIONS = {
     "node": Option(
@@ -224,8 +224,8 @@ POLICY_OPTIONS = {
         pattern=node_policy_pattern(),
     ),
     "gpu": Option(
-        f"GPU policy for pods that do not name one: {', '.join(_CHAINED)} or a comma-separated chain of these; "
-        f"or {_any_of(_UNCHAINED)}, alone or with mutex.",
+        f"GPU policy for pods that do not name one: {', '.join(_CHAIN_POLICIES)} or a comma-separated chain of these; "
+        f"or {_any_of(_SINGLE_POLICIES)}, alone or with mutex.",
         name="gpu-policy",
         value="scheduler.gpuPolicy",
         read=gpu_policies,

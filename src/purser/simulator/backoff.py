@@ -12,7 +12,7 @@ from itertools import count
 INITIAL_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 10.0
 """Of kube-scheduler: doubled with each attempt (``podInitialBackoffSeconds``, ``podMaxBackoffSeconds``)."""
-_DOUBLINGS = 4
+_MAX_DOUBLINGS = 4
 """After as many it is at its maximum."""
 
 Place = Callable[[int, int], bool]
@@ -51,7 +51,7 @@ class BackoffQueue:
     def wake(self) -> None:
         """Resources were given back: each is due when its back-off has ended."""
         for event in self._unschedulable:
-            wait_s = min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2 ** min(self._attempts[event] - 1, _DOUBLINGS))
+            wait_s = min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2 ** min(self._attempts[event] - 1, _MAX_DOUBLINGS))
             heapq.heappush(self._backing_off, (self._tried_s[event] + wait_s, self._ticket[event], event))
         self._unschedulable.clear()
 

@@ -38,7 +38,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """How much had arrived when FGD failed first."""
 
 
-class CannotSolve(RuntimeError):
+class SolverError(RuntimeError):
     """The solver gave no answer; the message holds its own words."""
 
 
@@ -48,7 +48,7 @@ def is_installed() -> bool:
 
 
 def bounds(workload: Workload, order: Order, first_failure: int | None) -> Bounds:
-    """Both bounds of one order, where FGD first failed at that event. Raises `CannotSolve`."""
+    """Both bounds of one order, where FGD first failed at that event. Raises `SolverError`."""
     shapes = shapes_of(workload)
     arrivals = shapes.of_pod[order.pods]
     arrived = np.cumsum(shapes.demand_milli[arrivals])
@@ -56,8 +56,8 @@ def bounds(workload: Workload, order: Order, first_failure: int | None) -> Bound
     until = len(arrivals) if first_failure is None else first_failure
     least, most = _counts(arrivals[:until]), _counts(arrivals)
     program = Program(workload.nodes, shapes.each)
-    b = program.most_allocated(_counts(arrivals[:full]), Counter())
-    c = program.most_allocated(most, least)
+    b = program.max_allocation(_counts(arrivals[:full]), Counter())
+    c = program.max_allocation(most, least)
     percent = 100 * float(arrived[until - 1]) / workload.capacity_milli if until else 0.0
     return Bounds(
         round(100 * b / workload.capacity_milli, 4), round(100 * c / workload.capacity_milli, 4), round(percent, 2)
@@ -111,7 +111,7 @@ class Program:
         self._variables = len(self._pairs)
         self._fill()
 
-    def most_allocated(self, most: Counter[int], least: Counter[int]) -> float:
+    def max_allocation(self, most: Counter[int], least: Counter[int]) -> float:
         """Thousandths of a GPU, where of each shape at least and at most so many pods are placed."""
         from scipy.optimize import linprog
         from scipy.sparse import csr_matrix
@@ -132,7 +132,7 @@ class Program:
         gain[: len(self._gain)] = self._gain
         found: Any = linprog(-gain / WHOLE_MILLI, A_ub=matrix, b_ub=np.array(limits), method="highs")
         if found.status != 0:
-            raise CannotSolve(f"the bound could not be computed: {found.message}")
+            raise SolverError(f"the bound could not be computed: {found.message}")
         return -float(found.fun) * WHOLE_MILLI
 
     def _milli(self, c: int, t: int) -> int:

@@ -11,7 +11,7 @@ from purser.core.fleet.facts import Take
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import LearnedMix, Mix, MixSource
 from purser.core.placement.policies import Setting, parse_policy
-from purser.core.placement.shape import PodShape, taken_by
+from purser.core.placement.shape import PodShape, resources_taken
 from purser.core.placement.table import ShapeTable, place
 from purser.simulator.decision_log import SimulationLog
 from purser.simulator.metrics import FragmentCount
@@ -88,7 +88,7 @@ class Decider:
         if found is None:
             return None
         row, gpus = found
-        taken = taken_by(self.fleet, shape, row, gpus)
+        taken = resources_taken(self.fleet, shape, row, gpus)
         self.fleet.take(row, gpus, taken)
         self.fragments.changed(row)
         memory = self._one_size or (int(self.fleet.memory_mib[gpus[0], row]) if gpus else 0)
@@ -105,7 +105,7 @@ class Decider:
     def open_node(self, name: str, *, is_open: bool) -> int:
         """From now on the node's GPUs take pods, or take none. Returns its row."""
         row = self.fleet.rows[name]
-        self.fleet.open_gpus(row, is_open=is_open)
+        self.fleet.set_gpus_open(row, is_open=is_open)
         self.fragments.changed(row)
         return row
 

@@ -24,7 +24,7 @@ from purser.simulator.workload import Order, Workload
 
 Floats = npt.NDArray[np.float64]
 
-Placed = Callable[[int, str, tuple[int, ...]], None]
+OnPlaced = Callable[[int, str, tuple[int, ...]], None]
 """Called for each pod that is placed: its event, the node, and its GPUs there."""
 
 
@@ -99,7 +99,7 @@ def run(
     policy: str,
     learns: bool = False,
     tick: Tick = lambda _: None,
-    placed: Placed = lambda *_: None,
+    placed: OnPlaced = lambda *_: None,
     log: SimulationLog | None = None,
     backs_off: bool = False,
 ) -> Departures:
@@ -124,7 +124,7 @@ class _Simulation:
         order: Order,
         policy: str,
         learns: bool,
-        placed: Placed,
+        placed: OnPlaced,
         log: SimulationLog | None,
     ) -> None:
         if order.arrives_s is None:
@@ -157,11 +157,11 @@ class _Simulation:
     def _arrive(self, event: int, now: float) -> None:
         number = int(self.of_event[event])
         self.decider.arrived(self.shapes.each[number])
-        if not self._placed_at_once(event, number, now):
+        if not self._try_to_place(event, number, now):
             self._asked += int(self.shapes.demand_milli[number])
         self._note(now)
 
-    def _placed_at_once(self, event: int, number: int, now: float) -> bool:
+    def _try_to_place(self, event: int, number: int, now: float) -> bool:
         """Else it waits."""
         if self.queue is not None:
             return self.queue.try_or_wait(event, number, now, lambda event, number: self._try(event, number, now))

@@ -4,7 +4,7 @@ import gzip
 import zlib
 from pathlib import Path
 
-from purser.simulator.problems import InputError, Problem, as_input_errors
+from purser.simulator.problems import InputError, Problem, raise_input_errors
 
 MAX_BYTES = 256 * 1024 * 1024
 """Some three million pods. A file that unpacks to more is not a list of pods."""
@@ -12,7 +12,7 @@ MAX_BYTES = 256 * 1024 * 1024
 
 def read_text(path: Path) -> str:
     """The whole text, without a byte order mark. Raises `InputError`."""
-    with as_input_errors(path):
+    with raise_input_errors(path):
         data = _bytes(path)
     if len(data) > MAX_BYTES:
         raise InputError([Problem(str(path), 1, 1, f"is larger than {MAX_BYTES >> 20} MiB")])

@@ -45,11 +45,11 @@ def whole_number(text: str) -> int | None:
     """A whole number as people and programs write it: ``1``, ``1.0``, ``1e+06``; None: it is none, or below 0."""
     if WHOLE.fullmatch(text):
         return int(text)
-    number = any_number(text)
+    number = parse_number(text)
     return int(number) if number is not None and number.is_integer() else None
 
 
-def any_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """A number of 0 or more, such as a time; None: it is none, or none that anybody means."""
     number = float(text) if _NUMBER.fullmatch(text) else None
     return number if number is not None and number < _MAX_NUMBER else None
@@ -79,7 +79,7 @@ def read_nodes(path: Path) -> tuple[FleetNodeFacts, ...]:
         gpus = row.whole("gpu", MAX_GPUS)
         model = row.text("model", required=gpus > 0)
         nodes.append(FleetNodeFacts(name, (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus, cpu, memory, PODS_PER_NODE))
-    _refuse_empty(problems, nodes, "nodes")
+    _check_not_empty(problems, nodes, "nodes")
     return tuple(nodes)
 
 
@@ -92,7 +92,7 @@ def read_pods(path: Path) -> tuple[SimPod, ...]:
         name, shape = row.name("name", names), _shape(row)
         arrives_s, lasts_s = _times(row)
         pods.append(SimPod(name, shapes.setdefault(shape, shape), arrives_s, lasts_s))
-    _refuse_empty(problems, pods, "pods")
+    _check_not_empty(problems, pods, "pods")
     return tuple(pods)
 
 
@@ -172,7 +172,7 @@ class _Row(msgspec.Struct):
         text = self.text(column)
         if not text:
             return None
-        found = any_number(text)
+        found = parse_number(text)
         if found is None:
             self.wrong(column, f"is {text!r}, but must be a number of seconds, 0 or more, or empty")
         return found
@@ -224,7 +224,7 @@ def _split(line: str, delimiter: str) -> list[tuple[str, int]] | None:
         at = match.end() + 1
 
 
-def _refuse_empty(problems: FileProblems, found: Sequence[object], what: str) -> None:
+def _check_not_empty(problems: FileProblems, found: Sequence[object], what: str) -> None:
     if not found and not problems.found:
         problems.add(1, 1, f"has no {what}")
     problems.raise_if_any()

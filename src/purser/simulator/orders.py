@@ -92,7 +92,7 @@ def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
     while total > target and len(pods) > 1:
         total -= demands[pods.pop(drawn.randrange(len(pods)))]
         left_out += 1
-    pods += _sampled(demands, target - total, drawn)
+    pods += _sample_pods(demands, target - total, drawn)
     return Order(f"seed {seed}", seed, np.array(pods, np.int64), draw_ranks(workload, drawn), left_out=left_out)
 
 
@@ -100,7 +100,7 @@ MAX_ORDER_TRIES = 100
 """Pods in a row that ask for too much before the load is taken as reached."""
 
 
-def _sampled(demands: list[int], room: float, drawn: random.Random) -> list[int]:
+def _sample_pods(demands: list[int], room: float, drawn: random.Random) -> list[int]:
     """Pods from the whole list that together ask for no more than there is room."""
     pods: list[int] = []
     tries = 0
@@ -146,7 +146,7 @@ def timed_order(workload: Workload, seed: int, load_percent: float | None = None
     end_s = None
     if load_percent is not None:
         pods, times = _repeated(pods, times, drawn)
-        times = times / speed_for(workload, pods, times, load_percent)
+        times = times / find_speed(workload, pods, times, load_percent)
         end_s = float(times[-1])  # after it all would only leave
     return Order(f"seed {seed}", seed, pods, draw_ranks(workload, drawn), times, end_s)
 
@@ -161,7 +161,7 @@ def _repeated(pods: Places, times: Times, drawn: random.Random) -> tuple[Places,
     return np.concatenate([pods, *sampled]), np.concatenate([times + span * n for n in range(TIMES_REPEATED)])
 
 
-def speed_for(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
+def find_speed(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
     """The factor by which arrivals have to be faster, so that on average this percentage of the GPUs would be requested
     at a time if no pod waited. Load grows with speed, so it is found by bisection.
     """

@@ -51,13 +51,13 @@ class LostProcess(RuntimeError):
 
 def run_all(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
     """The runs in the order of the tasks. Raises ValueError for a policy that there is none of, `LostProcess`,
-    `CannotSolve`.
+    `SolverError`.
     """
     for task in tasks:
         parse_policy(task.policy)
     if min(jobs, len(tasks)) <= 1:
         return [_run(workload, task, _reporter(on_progress, place)) for place, task in enumerate(tasks)]
-    return _in_processes(workload, tasks, min(jobs, len(tasks)), on_progress)
+    return _run_in_processes(workload, tasks, min(jobs, len(tasks)), on_progress)
 
 
 def fitting_jobs(tasks: Sequence[Task]) -> int:
@@ -93,14 +93,14 @@ def _warm_up(workload: Workload, task: Task) -> None:
     arrivals.run(workload, few, task.policy, task.learns)
 
 
-def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
+def _run_in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
     # Spawned, not forked: a fork copies locks that other threads of this process may hold.
     context = multiprocessing.get_context("spawn")
     done = context.Array("q", len(tasks), lock=False)
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, context, _begin, (workload, done, kernels.name())) as pool:
         try:
-            with _children_ignore_interrupts():
+            with _block_interrupts_in_children():
                 futures = [pool.submit(_run_task, place, task) for place, task in enumerate(tasks)]
             workers = set(multiprocessing.active_children()) - others
             _watch(futures, workers, done, on_progress)
@@ -117,7 +117,7 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
 
 
 @contextmanager
-def _children_ignore_interrupts() -> Iterator[None]:
+def _block_interrupts_in_children() -> Iterator[None]:
     """A terminal interrupts all processes at once; this one alone heeds it, and ends the others, which were started
     meanwhile. They inherit that the signal is blocked. Here it waits until all are started: a process that was started
     by half would wait for its other half for ever.

@@ -21,13 +21,13 @@ def patterns(sizes: Sequence[int]) -> tuple[list[Pattern], tuple[int, ...]]:
     """
     for grain in GRAINS:
         rounded = tuple(max(size // grain * grain, 1) for size in sizes)
-        found = _fullest(rounded)
+        found = _fullest_patterns(rounded)
         if found is not None:
             return found, rounded
-    return [_most_of_each(sizes)], tuple(sizes)
+    return [_max_counts(sizes)], tuple(sizes)
 
 
-def _fullest(sizes: tuple[int, ...]) -> list[Pattern] | None:
+def _fullest_patterns(sizes: tuple[int, ...]) -> list[Pattern] | None:
     """None where there are too many."""
     if not sizes:
         return []
@@ -57,5 +57,5 @@ def _by_place(counts: tuple[int, ...], order: list[int]) -> Pattern:
     return tuple(pattern)
 
 
-def _most_of_each(sizes: Sequence[int]) -> Pattern:
+def _max_counts(sizes: Sequence[int]) -> Pattern:
     return tuple(WHOLE_MILLI // size for size in sizes)

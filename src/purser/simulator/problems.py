@@ -56,7 +56,7 @@ class FileProblems:
 
 
 @contextmanager
-def as_input_errors(file: Path) -> Iterator[None]:
+def raise_input_errors(file: Path) -> Iterator[None]:
     """What cannot be read at all is an `InputError` too."""
     try:
         yield

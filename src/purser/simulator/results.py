@@ -136,12 +136,12 @@ def timed_result(policy: str, workload: Workload, order: Order, learned: bool, f
         int(found.placed.sum()),
         found.unplaced,
         round(len(order.pods) / max(found.seconds, 1e-9), 1),
-        _over_time(found, percent),
+        _curves_over_time(found, percent),
         tuple(round(float(wait), 3) for wait in np.percentile(waited, np.arange(101), method="higher")),
     )
 
 
-def _over_time(found: Departures, percent: float) -> dict[str, Points]:
+def _curves_over_time(found: Departures, percent: float) -> dict[str, Points]:
     times = np.linspace(0, found.end_s, CURVE_POINTS)
     places = np.maximum(np.searchsorted(found.moments.time_s, times, side="right") - 1, 0)
 

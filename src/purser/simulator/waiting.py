@@ -11,7 +11,7 @@ from purser.core.mig.profiles import MAX_MEMORY_SLICES
 from purser.core.placement.shape import PodShape, need_of
 from purser.simulator.deciding import Shapes
 
-NEVER = 1 << 40
+UNREACHABLE_MIB = 1 << 40
 """More than any GPU has."""
 
 
@@ -45,7 +45,7 @@ class Waiting:
     def retry(self, freed: set[int], place: Callable[[int, int], bool]) -> None:
         """Try, first come first served, pods that may fit on rows with released resources."""
         hopeless: set[int] = set()
-        while numbers := [number for number in self._may_fit(freed) if number not in hopeless]:
+        while numbers := [number for number in self._possible_shapes(freed) if number not in hopeless]:
             number = min(numbers, key=lambda each: self._queues[each][0])
             if place(self._queues[number][0], number):
                 self._queues[number].popleft()
@@ -53,15 +53,15 @@ class Waiting:
             else:  # nor will it behind others that take more of the same rows
                 hopeless.add(number)
 
-    def _may_fit(self, freed: set[int]) -> list[int]:
+    def _possible_shapes(self, freed: set[int]) -> list[int]:
         """Shapes that wait, without those that certainly fit on none of the rows. It is for policies to say more."""
         found: npt.NDArray[np.bool_] = np.zeros(len(self._length), np.bool_)
         for row in freed:
-            found |= self._row_may_fit(row)
+            found |= self._possible_on_row(row)
         numbers: list[int] = (found & (self._length > 0)).nonzero()[0].tolist()
         return numbers
 
-    def _row_may_fit(self, row: int) -> npt.NDArray[np.bool_]:
+    def _possible_on_row(self, row: int) -> npt.NDArray[np.bool_]:
         fleet = self._fleet
         fits: npt.NDArray[np.bool_] = self._cpu <= fleet.cpu_free_milli[row]
         fits &= self._memory <= fleet.memory_free_mib_of_node[row]
@@ -74,5 +74,5 @@ class Waiting:
 def _need(shape: PodShape, model: Model) -> int:
     """What must be left of a GPU of the model, in thousandths; see `need_of`."""
     if not shape.takes_model(model.name) or (model.mig_kind and shape.profile(model) is None):
-        return NEVER
+        return UNREACHABLE_MIB
     return need_of(shape, model)

@@ -26,7 +26,7 @@ from purser.core.device.resources import mig_resource
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.free_resources import MANY
 from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quantity_milli
-from purser.core.mig.listing import most_instances
+from purser.core.mig.listing import max_instances
 from purser.core.mig.profiles import MIG_KINDS
 from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, DeviceMode, Enforcement
 from purser.core.names import GPU_RESOURCE
@@ -34,15 +34,17 @@ from purser.core.placement.shape import PodShape
 from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
 from purser.core.wording import counted
 from purser.simulator.files import read_text
-from purser.simulator.openb import MAX_AMOUNT, MAX_GPUS, any_number, whole_number
+from purser.simulator.openb import MAX_AMOUNT, MAX_GPUS, parse_number, whole_number
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, mig_kinds
 
 NODE_FIELDS = ("name", "count", "gpus", "model", "family", "mig", "cpu", "memory")
-_OF_PODS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
-POD_FIELDS = ("name", "count", *_OF_PODS)
+_SHARED_POD_FIELDS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
+POD_FIELDS = ("name", "count", *_SHARED_POD_FIELDS)
 
-NO_BOUNDS = "bounds are not supported for lists with GPUs that are partitioned on demand, or with other vendors' GPUs"
+NO_BOUNDS_NOTE = (
+    "bounds are not supported for lists with GPUs that are partitioned on demand, or with other vendors' GPUs"
+)
 
 MAX_ENTRIES = 2_000_000
 """Nodes, and pods."""
@@ -56,7 +58,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def read_workload(path: Path) -> Workload:
     """Both lists of a file. Raises `InputError` with everything that is wrong."""
     problems = FileProblems(path)
-    root = _compose(path)
+    root = _compose_root(path)
     top = _Entry(root, ("nodes", "pods"), problems) if root is not None else None
     if top is None:
         problems.add(1, 1, "is empty: must contain nodes and pods")
@@ -66,11 +68,11 @@ def read_workload(path: Path) -> Workload:
     pods = _each(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
     has_families = any(gpu.resource in BY_RESOURCE for node in nodes for gpu in node.gpus)
-    notes = (NO_BOUNDS,) if kinds or has_families else ()
+    notes = (NO_BOUNDS_NOTE,) if kinds or has_families else ()
     return Workload(path.name, tuple(nodes), tuple(pods), notes)
 
 
-def _compose(path: Path) -> yaml.Node | None:
+def _compose_root(path: Path) -> yaml.Node | None:
     text = read_text(path)
     try:
         _check_depth(path, text)
@@ -147,7 +149,7 @@ class _Entry:
     def seconds(self, field: str) -> float | None:
         """A time, None where it is not there."""
         text = self.text(field)
-        found = any_number(text)
+        found = parse_number(text)
         if text and found is None:
             self.wrong(
                 self.values[field], f"invalid value {text!r} for {field}: must be a number of seconds, 0 or more"
@@ -230,7 +232,7 @@ def _gpu(entry: _Entry, model: str) -> GpuFacts:
     return GpuFacts(
         model,
         WHOLE_MILLI,
-        most_instances(kind),
+        max_instances(kind),
         mode=DeviceMode.MIG,
         enforcement=Enforcement.MIG,
         mig_kind=name,

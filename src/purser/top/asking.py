@@ -67,7 +67,7 @@ class ReadApi:
     """Whose part of the state to read; empty: the whole."""
 
 
-def token_in(file: Path) -> Callable[[], str]:
+def token_from_file(file: Path) -> Callable[[], str]:
     """A file's token, read each time."""
 
     def read() -> str:
@@ -76,14 +76,14 @@ def token_in(file: Path) -> Callable[[], str]:
                 text = opened.read(_MAX_TOKEN_FILE_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--token-file {file}: {error}") from error
-        if not is_token(text):
+        if not is_valid_token(text):
             raise ConfigError(f"--token-file {file} must contain only a token")
         return text
 
     return read
 
 
-def is_token(text: str) -> bool:
+def is_valid_token(text: str) -> bool:
     """Whether it can be sent as a bearer token: nothing in it ends a header."""
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
@@ -116,7 +116,7 @@ class StateReader:
             raise ConfigError(f"{brief(api.url)} is not a read API address: must be https://HOST:PORT")
         self._api = api
         self._base = f"{api.url.rstrip('/')}/v1" + (f"/namespaces/{api.namespace}" if api.namespace else "")
-        self._context = _trusting(api.ca_file)
+        self._context = _tls_context(api.ca_file)
         self._session: aiohttp.ClientSession | None = None
         self._tag = ""
         self._last: ClusterState | None = None
@@ -182,7 +182,9 @@ class StateReader:
                     raise _error(response.status, message)
                 return read(await _bounded(response.content, max_bytes)), response.headers.get("ETag", "")
         except aiohttp.ClientConnectorCertificateError as error:
-            self._context = _trusting(self._api.ca_file)  # for the next attempt: the file may have the next CA by now
+            self._context = _tls_context(
+                self._api.ca_file
+            )  # for the next attempt: the file may have the next CA by now
             raise KubeError(f"{url} has a certificate that is not trusted: {brief(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(f"{url} cannot be reached: {brief(error) or type(error).__name__}") from error
@@ -227,7 +229,7 @@ class PolledScheduler:
     async def rollout(self) -> Rollout:
         """Asked of the scheduler once for all who look at it."""
         if self._rollout is None or self._rollout.is_old(self._clock):
-            self._rollout = SharedAnswer(self._alone(self._reader.read_rollout), self._clock, POLL_INTERVAL_S)
+            self._rollout = SharedAnswer(self._read_alone(self._reader.read_rollout), self._clock, POLL_INTERVAL_S)
         return await self._rollout.answer()
 
     async def details(self, namespace: str, pod: str) -> list[str]:
@@ -248,11 +250,11 @@ class PolledScheduler:
         """Asked of the scheduler once for all who look at the node."""
         known = self._nodes.get(name)
         if known is None or known.is_old(self._clock):
-            read = self._alone(lambda: self._reader.read_node(name))
+            read = self._read_alone(lambda: self._reader.read_node(name))
             known = self._nodes.put(name, SharedAnswer(read, self._clock, POLL_INTERVAL_S))
         return await known.answer()
 
-    async def _alone(self, read: Callable[[], Coroutine[Any, Any, Document]]) -> Document:
+    async def _read_alone(self, read: Callable[[], Coroutine[Any, Any, Document]]) -> Document:
         async with self._one_by_one:
             return await read()
 
@@ -265,7 +267,7 @@ def reason_lines(pod: StateWaiting) -> list[str]:
     return [*filter(None, (pod.message,)), *said]
 
 
-def _trusting(ca_file: Path | None) -> ssl.SSLContext:
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from purser.core.state import ClusterState
-from purser.top.lines import Line, Span, Style, clean, cut, fitted, wrapped
+from purser.top.lines import Line, Span, Style, clean, cut, fit_text, wrap_text
 from purser.top.screen import Screen
 from purser.top.view_names import TITLES, TopView
 from purser.top.views import ViewTable, counts_of, headline
 
 GAP = "  "
-LEAST_CELLS = 6
+MIN_CELLS = 6
 """Of a column, where there is no room for all."""
-MOST_CELLS = 44
+MAX_CELLS = 44
 """Of a column that is not the last."""
 
 HELP = """\
@@ -128,14 +128,14 @@ def _status(shown: Shown) -> Line:
 def _page(text: Sequence[str], top: int, cells: int, height: int) -> list[Line]:
     lines: list[str] = []
     for each in text:
-        lines += wrapped(each, cells) if each else [""]
+        lines += wrap_text(each, cells) if each else [""]
     top = min(top, max(len(lines) - height, 0))
     return [(Span(line),) for line in lines[top : top + height]]
 
 
 def page_length(text: Sequence[str], cells: int) -> int:
     """Lines of details, wrapped."""
-    return sum(len(wrapped(each, cells)) if each else 1 for each in text)
+    return sum(len(wrap_text(each, cells)) if each else 1 for each in text)
 
 
 def _table(shown: Shown, cells: int, height: int) -> list[Line]:
@@ -145,19 +145,19 @@ def _table(shown: Shown, cells: int, height: int) -> list[Line]:
     heads = []
     for place in places:
         mark = ("v" if choice.down else "^") if place == choice.sort else ""
-        heads.append(fitted(f"{table.heads[place]}{mark}", widths[place], right=table.right[place]))
+        heads.append(fit_text(f"{table.heads[place]}{mark}", widths[place], right=table.right[place]))
     found: list[Line] = [(Span(GAP.join(heads), Style.HEAD),)]
     for at in range(choice.top, min(choice.top + height, len(table.rows))):
         row = table.rows[at]
-        text = GAP.join(fitted(row.cells[place], widths[place], right=table.right[place]) for place in places)
+        text = GAP.join(fit_text(row.cells[place], widths[place], right=table.right[place]) for place in places)
         is_chosen = at == choice.place
-        found.append((Span(fitted(text, cells) if is_chosen else text, Style.CHOSEN if is_chosen else row.style),))
+        found.append((Span(fit_text(text, cells) if is_chosen else text, Style.CHOSEN if is_chosen else row.style),))
     if not table.rows:
-        found.append((Span(_nothing(shown), Style.FAINT),))
+        found.append((Span(_empty_view_text(shown), Style.FAINT),))
     return found
 
 
-def _nothing(shown: Shown) -> str:
+def _empty_view_text(shown: Shown) -> str:
     if shown.state is None:
         return ""
     if shown.table.total:
@@ -174,9 +174,9 @@ def shown_columns(table: ViewTable, cells: int, sort: int) -> list[int]:
     """The columns that are always shown, the one that rows are sorted by, and of the others those for which there is
     room."""
     places = [place for place in range(len(table.heads)) if not table.wide[place] or place == sort]
-    taken = sum(min(table.widths[place] + 1, MOST_CELLS) + len(GAP) for place in places)
+    taken = sum(min(table.widths[place] + 1, MAX_CELLS) + len(GAP) for place in places)
     for place in range(len(table.heads)):
-        needed = min(table.widths[place] + 1, MOST_CELLS) + len(GAP)
+        needed = min(table.widths[place] + 1, MAX_CELLS) + len(GAP)
         if place not in places and taken + needed <= cells:
             places.append(place)
             taken += needed
@@ -185,11 +185,11 @@ def shown_columns(table: ViewTable, cells: int, sort: int) -> list[int]:
 
 def _widths(table: ViewTable, places: Sequence[int], cells: int) -> dict[int, int]:
     """Cells of each column; the last has all that is left. One more than is needed, for the mark of the sorted one."""
-    widths = {place: min(max(table.widths[place], len(table.heads[place]) + 1), MOST_CELLS) for place in places}
+    widths = {place: min(max(table.widths[place], len(table.heads[place]) + 1), MAX_CELLS) for place in places}
     last = places[-1]
     least = len(table.heads[last]) + 1 + len(GAP) * (len(places) - 1)
     if sum(widths.values()) - widths[last] + least > cells:
-        most = max((cells - least) // len(places), LEAST_CELLS)
+        most = max((cells - least) // len(places), MIN_CELLS)
         widths = {place: min(each, most) for place, each in widths.items()}
     others = sum(widths[place] + len(GAP) for place in places[:-1])
     widths[last] = max(min(table.widths[last] + 1, cells - others), len(table.heads[last]) + 1)

@@ -33,7 +33,7 @@ PAUSE_FACTOR = 1.5
 """So many times as long as it took nothing is done."""
 _COMPUTE_SLICE_S = 0.2
 """Of finding reasons, between two looks at who is waiting for an answer."""
-_FIRST_LOOK_S = 0.05
+_FIRST_SYNC_TIMEOUT_S = 0.05
 _EVENTS_FRESH_S = 15.0
 _MAX_EVENT_LISTS = 64
 
@@ -87,7 +87,7 @@ class FollowedCluster:
         if overview is None:
             return []
         try:
-            return self._describe(await self._in_worker(lambda: overview.explain(namespace, pod)))
+            return self._describe(await self._run_in_worker(lambda: overview.explain(namespace, pod)))
         except UnknownPodError as error:
             return [str(error)]
 
@@ -116,7 +116,7 @@ class FollowedCluster:
     async def node_details(self, name: str) -> NodeDetails | None:
         """Of the node's annotations."""
         overview = self._overview
-        return None if overview is None else await self._in_worker(lambda: overview.node_details(name))
+        return None if overview is None else await self._run_in_worker(lambda: overview.node_details(name))
 
     async def _start(self, group: asyncio.TaskGroup, resource: Resource[Any]) -> None:
         informer = Informer(self._client, resource, clock=self._clock)
@@ -124,7 +124,7 @@ class FollowedCluster:
         running, synced = group.create_task(informer.run()), asyncio.ensure_future(informer.synced())
         try:
             while not synced.done():
-                await asyncio.wait({synced}, timeout=_FIRST_LOOK_S)
+                await asyncio.wait({synced}, timeout=_FIRST_SYNC_TIMEOUT_S)
                 if informer.error is None or synced.done():
                     continue
                 if not (isinstance(informer.error, ForbiddenError) and resource in OPTIONAL_KINDS):
@@ -145,16 +145,16 @@ class FollowedCluster:
         self._changed.clear()
         self._sequence += 1
         objects, began = self._objects(), self._clock.monotonic()
-        overview, state = await self._in_worker(lambda: _made(objects, self._sequence))
-        made_s = self._clock.monotonic() - began
+        overview, state = await self._run_in_worker(lambda: _made(objects, self._sequence))
+        compute_s = self._clock.monotonic() - began
         self._overview = overview
         # Until a pod is judged again its last reason is shown: else all of them would come and go.
         self._reasons = {each.uid: old for each in state.waiting if (old := self._reasons.get(each.uid))}
         self._show(state, on_change)
         left = {each.uid: None for each in state.waiting}
-        while left and not (self._changed.is_set() and self._clock.monotonic() - began > 2 * made_s + LEAST_PAUSE_S):
+        while left and not (self._changed.is_set() and self._clock.monotonic() - began > 2 * compute_s + LEAST_PAUSE_S):
             order = [*(uid for uid in self._wanted if uid in left), *left]
-            found = await self._in_worker(partial(overview.judged, order, for_s=_COMPUTE_SLICE_S))
+            found = await self._run_in_worker(partial(overview.judged, order, for_s=_COMPUTE_SLICE_S))
             if not found:
                 break
             for uid in found:
@@ -172,7 +172,7 @@ class FollowedCluster:
         found = {kind: tuple(informer.store.values()) for kind, informer in self._informers.items()}
         return objects_by_kind(found, self._notes)
 
-    async def _in_worker(self, work: Callable[[], T]) -> T:
+    async def _run_in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
 

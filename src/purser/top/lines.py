@@ -47,7 +47,7 @@ def width(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
-def fitted(text: str, cells: int, *, right: bool = False) -> str:
+def fit_text(text: str, cells: int, *, right: bool = False) -> str:
     """A clean text in exactly so many cells: padded, or cut with a ``~`` at its end."""
     if cells <= 0:
         return ""
@@ -66,14 +66,14 @@ def cut(line: Line, cells: int) -> Line:
         taken = width(span.text)
         if taken > cells:
             if cells > 0:
-                found.append(Span(fitted(span.text, cells), span.style))
+                found.append(Span(fit_text(span.text, cells), span.style))
             break
         found.append(span)
         cells -= taken
     return tuple(found)
 
 
-def wrapped(text: str, cells: int) -> list[str]:
+def wrap_text(text: str, cells: int) -> list[str]:
     """A clean text as lines of at most so many cells, at blanks where there are any."""
     cells = max(cells, 1)
     lines: list[str] = []

@@ -20,13 +20,13 @@ from purser.top.screen import Screen, handle_key, settled
 from purser.top.source import StateSource
 from purser.top.terminal import Terminal
 from purser.top.view_names import TopView
-from purser.top.views import ViewTable, columns_of, filtered, table_of, things_of
+from purser.top.views import ViewTable, columns_of, filtered, rows_of_view, table_of
 
 _FRAME_S = 0.05
 """At least between two frames."""
-_AGES_S = 5.0
+_AGE_REFRESH_PERIOD_S = 5.0
 """How often ages are counted again."""
-_ESCAPE_S = 0.1
+_ESCAPE_TIMEOUT_S = 0.1
 """After an Escape with nothing behind it, it was the key."""
 _READ_BYTES = 4096
 
@@ -73,7 +73,7 @@ class Top:
 
     async def _next_frame(self) -> None:
         try:
-            async with asyncio.timeout(_AGES_S):
+            async with asyncio.timeout(_AGE_REFRESH_PERIOD_S):
                 await self._dirty.wait()
         except TimeoutError:
             pass
@@ -88,7 +88,7 @@ class Top:
     def _draw(self) -> None:
         loop = asyncio.get_running_loop()
         if self._terminal.is_behind and not self._terminal.flush():
-            loop.add_writer(self._terminal.output_fd, self._reads_again)
+            loop.add_writer(self._terminal.output_fd, self._resume_drawing)
             return
         cells, lines = self._terminal.size()
         table, height = self._current(), layout_of(lines, self._source.state).height
@@ -101,9 +101,9 @@ class Top:
         shown = Shown(self._screen, table, source.state, source.where, source.problem, self._page)
         self._terminal.paint(drawn(shown, cells, lines))
         if self._terminal.is_behind:
-            loop.add_writer(self._terminal.output_fd, self._reads_again)
+            loop.add_writer(self._terminal.output_fd, self._resume_drawing)
 
-    def _reads_again(self) -> None:
+    def _resume_drawing(self) -> None:
         if self._terminal.flush():
             asyncio.get_running_loop().remove_writer(self._terminal.output_fd)
             self._dirty.set()
@@ -119,7 +119,7 @@ class Top:
         screen, now = self._screen, self._clock.now().timestamp()
         state = self._source.state or _EMPTY
         choice = screen.choice
-        aged = now // _AGES_S if screen.view is TopView.WAITING else 0
+        aged = now // _AGE_REFRESH_PERIOD_S if screen.view is TopView.WAITING else 0
         made_of = (screen.view, choice.sort, choice.down, aged)
         if self._made is None or self._made[0] is not state or self._made[1] != made_of:
             self._made = (state, made_of, table_of(screen.view, state, now, sort=choice.sort, down=choice.down))
@@ -139,9 +139,9 @@ class Top:
         for key in self._keys.feed(data):
             self._handle_key(key)
         if self._keys.is_waiting:
-            asyncio.get_running_loop().call_later(_ESCAPE_S, self._lone_escape)
+            asyncio.get_running_loop().call_later(_ESCAPE_TIMEOUT_S, self._handle_lone_escape)
 
-    def _lone_escape(self) -> None:
+    def _handle_lone_escape(self) -> None:
         for key in self._keys.flush():
             self._handle_key(key)
 
@@ -164,7 +164,7 @@ class Top:
         if self._asking is not None:
             self._asking.cancel()
         screen, state = self._screen, self._source.state or _EMPTY
-        things = dict(things_of(screen.view, state))
+        things = dict(rows_of_view(screen.view, state))
         thing = things.get(screen.choice.key)
         if thing is None:
             self._page = []

@@ -30,8 +30,8 @@ _WITHOUT_COLOURS = {Style.HEAD: "1", Style.TITLE: "1", Style.CHOSEN: "7", Style.
 _LEAVE_TIMEOUT_S = 1.0
 """How long a terminal that reads nothing is waited for at the end."""
 
-_SMALLEST = (1, 1)
-_LARGEST = (1000, 1000)
+_MIN_SIZE = (1, 1)
+_MAX_SIZE = (1000, 1000)
 """Cells and lines: what a terminal says of itself may be anything."""
 
 
@@ -101,8 +101,8 @@ class Terminal:
         except OSError:
             cells, lines = 80, 24
         return (
-            min(max(cells or 80, _SMALLEST[0]), _LARGEST[0]),
-            min(max(lines or 24, _SMALLEST[1]), _LARGEST[1]),
+            min(max(cells or 80, _MIN_SIZE[0]), _MAX_SIZE[0]),
+            min(max(lines or 24, _MIN_SIZE[1]), _MAX_SIZE[1]),
         )
 
     def forget(self) -> None:

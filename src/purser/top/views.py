@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from purser.core.kubernetes.times import parsed
 from purser.core.state import ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
-from purser.core.wording import counted, natural
+from purser.core.wording import counted, natural_sort_key
 from purser.top.holding import cores_percent, gpu_indices, gpu_uuids, memory_mib
 from purser.top.lines import Style, clean, width
 from purser.top.view_names import TopView
@@ -98,7 +98,7 @@ def _memory(node: StateNode) -> tuple[int, int]:
     return _sum(node, lambda g: g.memory_held_mib), _sum(node, lambda g: g.memory_mib)
 
 
-def _of_memory(held: int, total: int) -> str:
+def _memory_text(held: int, total: int) -> str:
     return f"{held}/{total}" if total else "-"  # a GPU that uses the machine's memory does not report it
 
 
@@ -106,7 +106,7 @@ def _cores(node: StateNode) -> tuple[int, int]:
     return _sum(node, lambda g: g.cores_held_percent), _sum(node, lambda g: g.cores_percent)
 
 
-def _closed(node: StateNode) -> int:
+def _closed_gpu_count(node: StateNode) -> int:
     return sum(gpu.health is not StateGpuHealth.HEALTHY for gpu in node.gpus)
 
 
@@ -123,19 +123,19 @@ def _node_status(node: StateNode) -> str:
 GpuRow = tuple[StateNode, StateGpu]
 
 
-def _enforced(grant: StateGrant) -> str:
+def _enforcements(grant: StateGrant) -> str:
     return ",".join(sorted({part.enforcement for part in grant.containers}))
 
 
 def node_columns() -> list[TopColumn[StateNode]]:
     """Of the view of nodes."""
     return [
-        TopColumn("NODE", lambda n: n.name, lambda n: natural(n.name)),
+        TopColumn("NODE", lambda n: n.name, lambda n: natural_sort_key(n.name)),
         TopColumn("GPUS", lambda n: len(n.gpus), lambda n: -len(n.gpus), right=True),
-        TopColumn("STATUS", _node_status, lambda n: (-n.cordoned, -_closed(n))),
+        TopColumn("STATUS", _node_status, lambda n: (-n.cordoned, -_closed_gpu_count(n))),
         TopColumn("SHARES", lambda n: _sum(n, _slots_held), lambda n: -_sum(n, _slots_held), right=True),
         TopColumn("MEMORY", lambda n: bar(*_memory(n)), lambda n: _ratio(*_memory(n))),
-        TopColumn("MIB", lambda n: _of_memory(*_memory(n)), lambda n: -_memory(n)[0], right=True, wide=True),
+        TopColumn("MIB", lambda n: _memory_text(*_memory(n)), lambda n: -_memory(n)[0], right=True, wide=True),
         TopColumn("CORES", lambda n: bar(*_cores(n)), lambda n: _ratio(*_cores(n))),
         TopColumn("MODEL", _models),
         TopColumn("DRIVER", lambda n: n.driver_version, wide=True),
@@ -146,7 +146,7 @@ def node_columns() -> list[TopColumn[StateNode]]:
 def gpu_columns() -> list[TopColumn[GpuRow]]:
     """Of the view of GPUs."""
     return [
-        TopColumn("NODE", lambda r: r[0].name, lambda r: (natural(r[0].name), r[1].index)),
+        TopColumn("NODE", lambda r: r[0].name, lambda r: (natural_sort_key(r[0].name), r[1].index)),
         TopColumn("GPU", lambda r: r[1].index, lambda r: r[1].index, right=True),
         TopColumn("HEALTH", lambda r: r[1].health, lambda r: list(StateGpuHealth).index(r[1].health)),
         TopColumn("PODS", lambda r: r[1].pods, lambda r: -r[1].pods, right=True),
@@ -157,7 +157,7 @@ def gpu_columns() -> list[TopColumn[GpuRow]]:
         ),
         TopColumn(
             "MIB",
-            lambda r: _of_memory(r[1].memory_held_mib, r[1].memory_mib),
+            lambda r: _memory_text(r[1].memory_held_mib, r[1].memory_mib),
             lambda r: -r[1].memory_held_mib,
             right=True,
             wide=True,
@@ -181,13 +181,13 @@ def pod_columns() -> list[TopColumn[StateGrant]]:
     """Of the view of pods that hold GPUs."""
     return [
         TopColumn("NAMESPACE", lambda g: g.namespace),
-        TopColumn("POD", lambda g: g.pod, lambda g: natural(g.pod)),
-        TopColumn("NODE", lambda g: g.node, lambda g: natural(g.node)),
-        TopColumn("GPU INDEX", gpu_indices, lambda g: natural(gpu_indices(g))),
+        TopColumn("POD", lambda g: g.pod, lambda g: natural_sort_key(g.pod)),
+        TopColumn("NODE", lambda g: g.node, lambda g: natural_sort_key(g.node)),
+        TopColumn("GPU INDEX", gpu_indices, lambda g: natural_sort_key(gpu_indices(g))),
         TopColumn("MEMORY MiB", memory_mib, lambda g: -memory_mib(g), right=True),
         TopColumn("CORES %", lambda g: cores_percent(g) or "-", lambda g: -cores_percent(g), right=True),
         TopColumn("STATE", lambda g: g.state),
-        TopColumn("ENFORCED BY", _enforced),
+        TopColumn("ENFORCED BY", _enforcements),
         TopColumn("UUIDS", gpu_uuids, wide=True),
     ]
 
@@ -197,7 +197,7 @@ def waiting_columns(now: float) -> list[TopColumn[StateWaiting]]:
     return [
         TopColumn("AGE", lambda w: age(w.since, now), lambda w: w.since or "~", right=True),
         TopColumn("NAMESPACE", lambda w: w.namespace),
-        TopColumn("POD", lambda w: w.pod, lambda w: natural(w.pod)),
+        TopColumn("POD", lambda w: w.pod, lambda w: natural_sort_key(w.pod)),
         TopColumn("GPUS", lambda w: w.gpus or "-", lambda w: -w.gpus, right=True),
         TopColumn("PRIORITY", lambda w: w.priority, lambda w: -w.priority, right=True, wide=True),
         TopColumn("SCHEDULER", lambda w: w.scheduler, wide=True),
@@ -215,7 +215,7 @@ def columns_of(view: TopView, now: float) -> list[TopColumn[Any]]:
     return pod_columns() if view is TopView.PODS else waiting_columns(now)
 
 
-def things_of(view: TopView, state: ClusterState) -> list[tuple[str, Any]]:
+def rows_of_view(view: TopView, state: ClusterState) -> list[tuple[str, Any]]:
     """What a view shows, each with its key."""
     if view is TopView.NODES:
         return [(node.name, node) for node in state.nodes]
@@ -229,7 +229,7 @@ def things_of(view: TopView, state: ClusterState) -> list[tuple[str, Any]]:
 def table_of(view: TopView, state: ClusterState, now: float, *, sort: int = 0, down: bool = False) -> ViewTable:
     """All rows of a view, by the column ``sort``; ``down``: the other way round."""
     columns = columns_of(view, now)
-    things = things_of(view, state)
+    things = rows_of_view(view, state)
     order = columns[sort % len(columns)]
     things.sort(key=lambda each: order.key(each[1]), reverse=down)
     rows = [
@@ -270,7 +270,7 @@ def _widths(heads: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:
 def _style(view: TopView, thing: Any) -> Style:
     """How a row stands out: what is closed or full, and how long it waits says enough by itself."""
     if view is TopView.NODES:
-        return Style.BAD if _closed(thing) else Style.FAINT if thing.cordoned else Style.PLAIN
+        return Style.BAD if _closed_gpu_count(thing) else Style.FAINT if thing.cordoned else Style.PLAIN
     if view is TopView.GPUS:
         return _HEALTH.get(thing[1].health, Style.PLAIN)
     return Style.PLAIN

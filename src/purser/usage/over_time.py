@@ -16,8 +16,8 @@ IDLE_BELOW_RATIO = 0.02
 IDLE_WINDOWS_S = (7 * 86400, 86400, 6 * 3600, 3600, 1800)
 """A GPU is idle for the longest of these."""
 
-_UNUSABLE = 'sum(max by (model, cause) (purser_cluster_idle_gpus{{cause!="usable"{more}}}))'
-_IDLE = (
+_UNUSABLE_QUERY = 'sum(max by (model, cause) (purser_cluster_idle_gpus{{cause!="usable"{more}}}))'
+_IDLE_QUERY = (
     "(max by (node, uuid) (max_over_time(purser_device_utilization_ratio{selector}[{window}s])) < {ratio})"
     " and on (node, uuid)"
     " (max by (node, uuid) (min_over_time(purser_device_granted_memory_bytes{selector}[{window}s])) > 0)"
@@ -67,7 +67,7 @@ async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, 
     return UsageOverTime(
         times_s=times,
         gpus=(await curves(f"sum({GPUS})")).get("", nothing),
-        unusable=(await curves(_UNUSABLE)).get("", nothing),
+        unusable=(await curves(_UNUSABLE_QUERY)).get("", nothing),
         held=await curves(GRANTED),
         busy=await curves(BUSY),
     )
@@ -83,7 +83,7 @@ async def read_idle(prometheus: Prometheus, end_s: float, selector: str = "") ->
     """GPUs that pods have held and not used, idle for longest first. Raises `PrometheusError`."""
     found: dict[tuple[str, str], IdleGpu] = {}
     for window_s in IDLE_WINDOWS_S:
-        expression = _IDLE.replace("{window}", str(window_s)).replace("{ratio}", str(IDLE_BELOW_RATIO))
+        expression = _IDLE_QUERY.replace("{window}", str(window_s)).replace("{ratio}", str(IDLE_BELOW_RATIO))
         for labels, _ in await prometheus.ask(selected(expression, selector), end_s):
             place = (labels.get("node", ""), labels.get("uuid", ""))
             found.setdefault(place, IdleGpu(*place, window_s))

@@ -30,12 +30,12 @@ GRANTED = (
 )
 MEMORY_EACH = "(max by (node, uuid) (purser_device_memory_bytes{selector}) > 0)"
 """Some GPUs report no memory. A division by zero would make a namespace's whole sum useless."""
-_EACH = "max by (node, uuid, namespace, pod, container)"
-_USED = (
-    f"sum by (namespace) ({_EACH} (purser_container_memory_used_bytes{{selector}})"
+_BY_CONTAINER = "max by (node, uuid, namespace, pod, container)"
+_USED_QUERY = (
+    f"sum by (namespace) ({_BY_CONTAINER} (purser_container_memory_used_bytes{{selector}})"
     f" / on (node, uuid) group_left () {MEMORY_EACH})"
 )
-BUSY_EACH = f"{_EACH} (purser_container_utilization_ratio{{selector}})"
+BUSY_EACH = f"{_BY_CONTAINER} (purser_container_utilization_ratio{{selector}})"
 BUSY = f"sum by (namespace) ({BUSY_EACH})"
 _FOREIGN = (
     'sum(max by (node, uuid) (purser_device_memory_owner_bytes{{owner="foreign"{more}}})'
@@ -96,7 +96,7 @@ async def read_usage(prometheus: Prometheus, window_s: float, end_s: float, sele
     total = await over_time("sum_over_time", f"sum({GPUS})")
     steps = await over_time("count_over_time", f"sum({GPUS})")
     granted = await over_time("sum_over_time", GRANTED)
-    used = await over_time("sum_over_time", _USED)
+    used = await over_time("sum_over_time", _USED_QUERY)
     busy = await over_time("sum_over_time", BUSY)
     foreign = await over_time("sum_over_time", _FOREIGN)
     namespaces = (

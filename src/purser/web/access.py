@@ -54,15 +54,15 @@ class LocalAccess:
         """As `Access` has it."""
 
         @web.middleware
-        async def only_for_this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if not is_this_machine(request.headers.get("Host", "")):
+        async def refuse_other_machines(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if not is_local_host(request.headers.get("Host", "")):
                 raise web.HTTPForbidden(
                     text=f"Requests must be for {LOCAL_ADDRESS} or localhost, not for another host name."
                 )
             request[FEED] = self._feed
             return await handler(request)
 
-        return only_for_this_machine
+        return refuse_other_machines
 
     def problems(self) -> Sequence[str]:
         """As `Access` has it."""
@@ -73,7 +73,7 @@ class LocalAccess:
         self._feed.end()
 
 
-def is_this_machine(host: str) -> bool:
+def is_local_host(host: str) -> bool:
     """Whether a Host header, ``NAME``, ``NAME:PORT`` or ``[IPv6]:PORT``, is a loopback address or localhost."""
     name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
     if name.lower() == "localhost":

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 24
-_MOST_TICKS = 5
-_LEAST_TOP = 0.1
+_MAX_TICKS = 5
+_MIN_TOP = 0.1
 """Of the axis of values: labels have two decimals."""
 _ROWS = 12
 _HOUR_S, _DAY_S = 3600, 86400
@@ -63,7 +63,7 @@ def chart(times_s: Sequence[float], curves: Sequence[tuple[str, Sequence[float]]
     known = [value for _, values in curves for value in values if math.isfinite(value)]
     if len(times_s) < 2 or not known:
         return None
-    most = max(*known, _LEAST_TOP)
+    most = max(*known, _MIN_TOP)
     step = _nice_step(most)
     top = step * math.ceil(most / step)
     start, end = times_s[0], times_s[-1]
@@ -85,12 +85,12 @@ def chart(times_s: Sequence[float], curves: Sequence[tuple[str, Sequence[float]]
         if points:
             yield " ".join(points)
 
-    time_step = next((each for each in _TIME_STEPS_S if (end - start) / each <= _MOST_TICKS), _TIME_STEPS_S[-1])
+    time_step = next((each for each in _TIME_STEPS_S if (end - start) / each <= _MAX_TICKS), _TIME_STEPS_S[-1])
     marks = range(math.ceil(start / time_step), math.floor(end / time_step) + 1)
     return Chart(
         lines=[Curve(label, tuple(segments(values))) for label, values in curves],
         y_ticks=[Tick(y(step * number), _amount(step * number)) for number in range(round(top / step) + 1)],
-        x_ticks=[Tick(x(each * time_step), _mark(each * time_step, time_step)) for each in marks],
+        x_ticks=[Tick(x(each * time_step), _tick_text(each * time_step, time_step)) for each in marks],
         rows=list(_rows(times_s, curves)),
     )
 
@@ -108,14 +108,14 @@ def time_text(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _mark(at_s: float, step_s: float) -> str:
+def _tick_text(at_s: float, step_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%d %b" if step_s >= _DAY_S else "%H:%M")
 
 
 def _nice_step(most: float) -> float:
     """1, 2 or 5 times a power of ten, so that few steps reach the top."""
-    power = 10.0 ** math.floor(math.log10(most / _MOST_TICKS))
-    return next(power * each for each in (1, 2, 5, 10) if power * each * _MOST_TICKS >= most or each == 10)
+    power = 10.0 ** math.floor(math.log10(most / _MAX_TICKS))
+    return next(power * each for each in (1, 2, 5, 10) if power * each * _MAX_TICKS >= most or each == 10)
 
 
 def _amount(value: float) -> str:

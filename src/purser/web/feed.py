@@ -108,7 +108,7 @@ class Feed:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
-    async def newer_than(self, version: int) -> None:
+    async def wait_for_newer(self, version: int) -> None:
         """Return once there is a newer version, or once there will be none."""
         while self.version <= version and not self.is_over:
             await self._next_version.wait()
@@ -120,7 +120,7 @@ class Feed:
 
     def events_after(self, version: int) -> Sequence[bytes]:
         """The events that bring a client from a version to the newest one. Version 0: it has nothing yet."""
-        if version == 0 or not self._has_all_after(version):
+        if version == 0 or not self._has_all_since(version):
             return self._all_events()
         return self._changes_after(version)
 
@@ -154,7 +154,7 @@ class Feed:
         while self._kept_bytes > MAX_KEPT_BYTES and self._kept:
             self._kept_bytes -= len(self._kept.popleft().events)
 
-    def _has_all_after(self, version: int) -> bool:
+    def _has_all_since(self, version: int) -> bool:
         oldest = self._kept[0].version if self._kept else self.version + 1
         return version >= oldest - 1
 
@@ -166,7 +166,7 @@ class Feed:
         are being sent, and with a fleet per version they would fill the memory."""
         version, events = self._whole
         changes = self._changes_after(version)
-        if not self._has_all_after(version) or _length(changes) > _length(events):
+        if not self._has_all_since(version) or _length(changes) > _length(events):
             # The numbers come first, so that a page shows them while its tiles are on their way.
             status, nodes = self._status_event(), _node_events(list(self._fleet.values()), ())
             events = [_event(b"reset", b"{}"), status, *nodes, status]

@@ -125,19 +125,19 @@ def difference(before: Fleet, now: Fleet) -> FleetChange:
     gpus: list[tuple[str, int, TileState]] = []
     for name, node in now.items():
         old = before.get(name)
-        if old is None or not _are_same_devices(old, node):
+        if old is None or not _has_same_devices(old, node):
             nodes.append(node)
             continue
         changed = (
             (name, place, new.state)
-            for place, (was, new) in enumerate(zip(old.gpus, node.gpus, strict=True))
-            if was.state != new.state
+            for place, (previous, new) in enumerate(zip(old.gpus, node.gpus, strict=True))
+            if previous.state != new.state
         )
         gpus.extend(changed)
     return FleetChange(nodes, [name for name in before if name not in now], gpus)
 
 
-def _are_same_devices(old: TileNode, new: TileNode) -> bool:
+def _has_same_devices(old: TileNode, new: TileNode) -> bool:
     return (
         old.has_same_marks(new)
         and len(old.gpus) == len(new.gpus)

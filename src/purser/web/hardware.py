@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from purser.core.model import PcieLevel
 from purser.core.state import MAX_LINKED_GPUS, NodeDetails, StateKubelet, StateLink, StateNodeGpu, StatePoolPlace
 
-ITSELF, UNKNOWN, DIFFER = "X", "?", "*"
+SAME_DEVICE, UNKNOWN, DIFFERENT_COUNTS = "X", "?", "*"
 _NVLINKS = "NV"
 _LEVEL_WORDS = {
     PcieLevel.SAME_BOARD: "PSB",
@@ -25,7 +25,7 @@ _MEANINGS = {
     "PHB": "a PCIe host bridge",
     "NODE": "the same NUMA node",
     "SYS": "another NUMA node",
-    DIFFER: "the two GPUs report different numbers of NVLinks, so Purser counts none",
+    DIFFERENT_COUNTS: "the two GPUs report different numbers of NVLinks, so Purser counts none",
     UNKNOWN: "not known",
 }
 """The nearest first."""
@@ -73,7 +73,7 @@ def hardware_of(details: NodeDetails) -> NodeHardware:
         for each in details.pools
     ]
     shown = {word for row in rows for word in row.words}
-    has_links = bool(shown - {ITSELF, UNKNOWN})
+    has_links = bool(shown - {SAME_DEVICE, UNKNOWN})
     words = (shown if has_links else set[str]()) | {word for row in pools for word in row.words}
     return NodeHardware(rows, columns, has_links, pools, list(_legend(words)), details.kubelet)
 
@@ -85,7 +85,7 @@ def numbers(some: Sequence[int]) -> str:
 
 def _words(gpu: StateNodeGpu, columns: Sequence[StateNodeGpu]) -> list[str]:
     links = {link.peer: link for link in gpu.links}
-    return [ITSELF if other is gpu else _word(links.get(other.uuid)) for other in columns]
+    return [SAME_DEVICE if other is gpu else _word(links.get(other.uuid)) for other in columns]
 
 
 def _word(link: StateLink | None) -> str:
@@ -94,11 +94,11 @@ def _word(link: StateLink | None) -> str:
     if link.nvlinks:
         return f"{_NVLINKS}{link.nvlinks}"
     word = UNKNOWN if link.level is None else _LEVEL_WORDS[link.level]
-    return word + (DIFFER if link.nvlinks_differ else "")
+    return word + (DIFFERENT_COUNTS if link.nvlinks_differ else "")
 
 
 def _legend(words: set[str]) -> Iterator[tuple[str, str]]:
-    known = {f"{_NVLINKS}#" if word.startswith(_NVLINKS) else word.rstrip(DIFFER) for word in words}
-    if any(word.endswith(DIFFER) for word in words):
-        known.add(DIFFER)
+    known = {f"{_NVLINKS}#" if word.startswith(_NVLINKS) else word.rstrip(DIFFERENT_COUNTS) for word in words}
+    if any(word.endswith(DIFFERENT_COUNTS) for word in words):
+        known.add(DIFFERENT_COUNTS)
     return ((word, meaning) for word, meaning in _MEANINGS.items() if word in known)

@@ -1,6 +1,6 @@
 """How GPUs were used, out of a Prometheus: asked once for all viewers, and at most so often.
 
-What is asked is about all namespaces. `part_of` leaves one viewer the part that they may see.
+What is asked is about all namespaces. `usage_of_namespace` leaves one viewer the part that they may see.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ log = structlog.get_logger("purser.web")
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400, "30d": 30 * 86400}
 """What a viewer can choose."""
 DEFAULT_WINDOW = "24h"
-SEE_LOG = "The use of GPUs cannot be read: Purser's log has the details."
+SEE_LOG_MESSAGE = "The use of GPUs cannot be read: Purser's log has the details."
 """All that viewers of one namespace are told: what Prometheus says may name anything."""
 QUERY_TIMEOUT_S = 60.0
 _FRESH_FOR_S = 60.0
-_FRESH_PART = 200
+_FRESH_DIVISOR = 200
 """A longer time is asked about as often as its curves get a new point, and sooner where it could not be read."""
 _PATIENCE_S = 2.0
 """How long a page waits for what is being read. Then it is shown without, and fetched again soon."""
@@ -152,13 +152,13 @@ class UsageHistory:
             try:
                 found.result = await read(seconds, self._clock.now().timestamp())
                 found.problem = ""
-                fresh_for_s = max(_FRESH_FOR_S, seconds / _FRESH_PART)
+                fresh_for_s = max(_FRESH_FOR_S, seconds / _FRESH_DIVISOR)
             except PrometheusError as error:
                 log.warning("The use of GPUs cannot be read", error=brief(error))
                 found.problem, fresh_for_s = str(error), _FRESH_FOR_S
             except Exception:
                 log.exception("Failed to read the use of GPUs from Prometheus")
-                found.problem, fresh_for_s = SEE_LOG, _FRESH_FOR_S
+                found.problem, fresh_for_s = SEE_LOG_MESSAGE, _FRESH_FOR_S
         found.fresh_until = self._clock.monotonic() + fresh_for_s
 
     async def _read_window(self, window_s: float, end_s: float) -> WindowUsage:
@@ -177,7 +177,7 @@ class UsageHistory:
         return await read(self._prometheus, owner, name, window_s, end_s, self._selector)
 
 
-def part_of(history: WindowUsage, namespace: str) -> WindowUsage:
+def usage_of_namespace(history: WindowUsage, namespace: str) -> WindowUsage:
     """What somebody may see who may read one namespace alone; of the whole for an empty name."""
     if not namespace:
         return history
@@ -197,7 +197,7 @@ def part_of(history: WindowUsage, namespace: str) -> WindowUsage:
     )
 
 
-def summed(curves: Mapping[str, tuple[float, ...]], points: int) -> list[float]:
+def sum_curves(curves: Mapping[str, tuple[float, ...]], points: int) -> list[float]:
     """All namespaces together; NaN where none has a value."""
     columns = [[value for value in column if math.isfinite(value)] for column in zip(*curves.values(), strict=True)]
     return [math.fsum(column) if column else math.nan for column in columns] if columns else [math.nan] * points

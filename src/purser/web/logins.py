@@ -14,8 +14,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from purser.core.kubernetes.naming import is_label
 from purser.kube import KubeError
-from purser.top.asking import ReadRefusedError, is_token
-from purser.web.access import PUBLIC_PATHS, is_this_machine
+from purser.top.asking import ReadRefusedError, is_valid_token
+from purser.web.access import PUBLIC_PATHS, is_local_host
 from purser.web.feed import Feed
 from purser.web.pages import FEED, SESSION, Pages, Session
 from purser.web.viewers import NotServedError, Viewer, Viewers
@@ -28,7 +28,7 @@ MAX_TOKEN_CHARACTERS = 3800
 """What browsers keep in a cookie is 4096 characters, its name and attributes included."""
 _MAX_FIELD = 2000
 
-_NOT_OVER_HTTP = (
+_HTTPS_ADVICE = (
     "Browsers keep the token only over HTTPS or on localhost. Open these pages through a proxy with TLS, or forward "
     "the port."
 )
@@ -62,13 +62,13 @@ class LoginAccess:
         async def only_with_a_token(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.path.startswith(PUBLIC_PATHS) or request.path in ("/login", "/logout"):
                 return await handler(request)
-            viewer = _viewer(request)
+            viewer = _viewer_of(request)
             if not viewer.token:
-                return _to_the_form(request, 0)
+                return _redirect_to_form(request, 0)
             try:
                 request[FEED] = await self._feed_of(viewer)
             except ReadRefusedError as error:
-                return _to_the_form(request, error.status)
+                return _redirect_to_form(request, error.status)
             request[SESSION] = Session(viewer.namespace, is_by_cookie=_header_token(request) is None)
             return await handler(request)
 
@@ -85,7 +85,7 @@ class LoginAccess:
     async def _show_form(self, request: web.Request) -> web.Response:
         status = request.query.get("refused", "")
         message = MESSAGES.get(int(status), "") if status in map(str, MESSAGES) else ""
-        return self._form(request, message, request.query.get("next", "/"), _viewer(request).namespace)
+        return self._form(request, message, request.query.get("next", "/"), _viewer_of(request).namespace)
 
     async def _log_in(self, request: web.Request) -> web.Response:
         _refuse_other_sites(request)
@@ -94,9 +94,9 @@ class LoginAccess:
         from_header = _header_token(request)
         sent = token if from_header is None else from_header
         if from_header is None and _loses_cookies(request):
-            return self._form(request, _NOT_OVER_HTTP, then, namespace, 400)
-        if not is_token(sent) or (namespace and not is_label(namespace)):
-            message = "Enter a token." if not is_token(sent) else "The namespace must be an RFC 1123 label."
+            return self._form(request, _HTTPS_ADVICE, then, namespace, 400)
+        if not is_valid_token(sent) or (namespace and not is_label(namespace)):
+            message = "Enter a token." if not is_valid_token(sent) else "The namespace must be an RFC 1123 label."
             return self._form(request, message, then, namespace, 400)
         if len(token) > MAX_TOKEN_CHARACTERS:
             message = "The token is too long for a cookie: put a proxy in front that sends it with each request."
@@ -113,7 +113,7 @@ class LoginAccess:
 
     async def _log_out(self, request: web.Request) -> web.Response:
         _refuse_other_sites(request)
-        self._viewers.forget(_viewer(request))  # other tabs of the browser show nothing new either
+        self._viewers.forget(_viewer_of(request))  # other tabs of the browser show nothing new either
         response = _redirect("/login")
         for name in (TOKEN_COOKIE, NAMESPACE_COOKIE):
             response.del_cookie(name, path="/", secure=True, httponly=True, samesite="Strict")
@@ -140,13 +140,13 @@ class LoginAccess:
         return self._pages.page(request, "login.html", values, status)
 
 
-def _viewer(request: web.Request) -> Viewer:
+def _viewer_of(request: web.Request) -> Viewer:
     """Of a header that a proxy sets, or of the cookies."""
     token = _header_token(request)
     if token is None:
         token = request.cookies.get(TOKEN_COOKIE, "")
     namespace = request.cookies.get(NAMESPACE_COOKIE, "")
-    return Viewer(token if is_token(token) else "", namespace if is_label(namespace) else "")
+    return Viewer(token if is_valid_token(token) else "", namespace if is_label(namespace) else "")
 
 
 def _header_token(request: web.Request) -> str | None:
@@ -159,10 +159,10 @@ def _loses_cookies(request: web.Request) -> bool:
     """Whether the browser will not send the cookie, which is for HTTPS and for localhost only: without this, a login
     would lead back to the form without a word."""
     is_plain = request.headers.get("Origin", "").startswith("http://")
-    return is_plain and not is_this_machine(request.headers.get("Host", ""))
+    return is_plain and not is_local_host(request.headers.get("Host", ""))
 
 
-def _to_the_form(request: web.Request, refused: int) -> web.Response:
+def _redirect_to_form(request: web.Request, refused: int) -> web.Response:
     if request.path == "/events":
         raise web.HTTPUnauthorized(text="log in again\n")
     refusal = f"&refused={refused}" if refused else ""

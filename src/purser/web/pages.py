@@ -15,16 +15,16 @@ from purser.kube.object_events import ObservedEvent
 from purser.usage import UsageCurves
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
-from purser.web.history import DEFAULT_WINDOW, SEE_LOG, WINDOWS_S, UsageHistory, part_of
+from purser.web.history import DEFAULT_WINDOW, SEE_LOG_MESSAGE, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
 from purser.web.rendering import Renderer
-from purser.web.rollouts import MAX_DISTURBED, disturbed_next, operand_names, rollout_rows
+from purser.web.rollouts import MAX_DISTURBED, next_disturbed, operand_names, rollout_rows
 from purser.web.tables import (
     closed_nodes,
+    faulty_gpus,
     gpu_places,
+    group_of_reason,
     node_rows,
-    others_with_reason,
-    sick_gpus,
     use_by_model,
     use_by_namespace,
     waiting_groups,
@@ -93,7 +93,7 @@ class Pages:
             web.get("/gpus/{uuid}", self._gpu),
             web.get("/pods/{namespace}/{name}", self._pod),
             web.get("/waiting", self._waiting),
-            web.get("/use", self._use),
+            web.get("/use", self._use_page),
             web.get("/operator", self._operator),
         ]
 
@@ -107,7 +107,7 @@ class Pages:
         state = await _state(request)
         rows = node_rows(state, find, health)
         values = {
-            **_one_page(request, rows),
+            **_paginate(request, rows),
             "all": len(state.nodes),
             "find": find,
             "health": health,
@@ -150,7 +150,7 @@ class Pages:
         if grant is None and waiting is None:
             raise _not_found(f"No pod {namespace}/{name} holds GPUs or waits for one.")
         why = await request[FEED].details(namespace, name)
-        others = None if waiting is None else others_with_reason(state, waiting)
+        others = None if waiting is None else group_of_reason(state, waiting)
         values = {
             "namespace": namespace,
             "name": name,
@@ -159,7 +159,7 @@ class Pages:
             "why": why,
             "others": others,
             "closed": closed_nodes(state) if waiting else [],
-            "sick": [] if grant is None else sick_gpus(state, grant),
+            "sick": [] if grant is None else faulty_gpus(state, grant),
             "steps": request[FEED].steps(namespace, name),
             "events": await _events(request, "Pod", namespace, name),
             "past": grant and await self._single_past(request, lambda h, w: h.of_pod(namespace, name, w)),
@@ -178,18 +178,18 @@ class Pages:
         }
         return self.page(request, "waiting.html", values)
 
-    async def _use(self, request: web.Request) -> web.Response:
+    async def _use_page(self, request: web.Request) -> web.Response:
         state = await _state(request)
         namespaces = await asyncio.to_thread(use_by_namespace, state)  # most of a second for 80 000 pods
-        values = {"namespaces": namespaces, "models": use_by_model(state), "past": await self._past(request, state)}
+        values = {"namespaces": namespaces, "models": use_by_model(state), "past": await self._past_use(request, state)}
         return self.page(request, "use.html", values)
 
-    async def _past(self, request: web.Request, state: ClusterState) -> PastUse | None:
+    async def _past_use(self, request: web.Request, state: ClusterState) -> PastUse | None:
         if self._history is None:
             return None
         window = _window(request)
         history, problem = await self._history.of(window)
-        seen = history and part_of(history, _namespace(request))
+        seen = history and usage_of_namespace(history, _namespace(request))
         problem = _shown_problem(request, problem)
         # Who holds idle GPUs is looked for among all pods.
         return await asyncio.to_thread(past_use, window, seen, problem, state, shows_all=_sees_all(request))
@@ -208,13 +208,13 @@ class Pages:
         except (KubeError, ConfigError) as error:
             rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
         rows = await asyncio.to_thread(rollout_rows, rollout, state)  # 0.1 s for 5000 nodes
-        disturbed = disturbed_next(rows)
+        disturbed = next_disturbed(rows)
         values = {
             "rollout": rollout,
             "disturbed": disturbed[:MAX_DISTURBED],
             "disturbed_total": len(disturbed),
             "operands": operand_names(rollout),
-            **_one_page(request, rows),
+            **_paginate(request, rows),
         }
         return self.page(request, "operator.html", values)
 
@@ -273,14 +273,14 @@ def _window(request: web.Request) -> str:
 
 
 def _shown_problem(request: web.Request, problem: str) -> str:
-    return problem if _sees_all(request) or not problem else SEE_LOG
+    return problem if _sees_all(request) or not problem else SEE_LOG_MESSAGE
 
 
 async def _state(request: web.Request) -> ClusterState:
     feed = request[FEED]
     try:
         async with asyncio.timeout(_FIRST_STATE_TIMEOUT_S):
-            await feed.newer_than(0)
+            await feed.wait_for_newer(0)
     except TimeoutError:
         pass
     if feed.state is None:
@@ -318,7 +318,7 @@ def _not_found(text: str) -> web.HTTPNotFound:
     return web.HTTPNotFound(text=f"{text} It may have been deleted.")
 
 
-def _one_page(request: web.Request, rows: Sequence[object]) -> Values:
+def _paginate(request: web.Request, rows: Sequence[object]) -> Values:
     """The part of a long table that a request asks for, and where in it that is."""
     pages = max(-(-len(rows) // NODES_PER_PAGE), 1)
     page = min(_number(request.query.get("page", "")), pages)

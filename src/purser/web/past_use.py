@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from purser.core.state import ClusterState
 from purser.usage import ModelHours, PodHours, UsageCurves
 from purser.web.charts import Chart, chart
-from purser.web.history import WINDOWS_S, WindowUsage, less, summed
+from purser.web.history import WINDOWS_S, WindowUsage, less, sum_curves
 from purser.web.tables import GpuPlace, HeldAmount, gpu_places
 
 MAX_PODS = 50
@@ -123,7 +123,7 @@ def single_past(window: str, curves: UsageCurves | None, problem: str) -> Single
 def _picture(history: WindowUsage, shows_all: bool) -> Chart | None:
     curves = history.curves
     points = len(curves.times_s)
-    own = [("Held", summed(curves.held, points)), ("Busy", summed(curves.busy, points))]
+    own = [("Held", sum_curves(curves.held, points)), ("Busy", sum_curves(curves.busy, points))]
     fleet = [("All GPUs", curves.gpus), ("Usable (without fragments)", less(curves.gpus, curves.unusable))]
     return chart(curves.times_s, [*fleet, *own] if shows_all else own)
 

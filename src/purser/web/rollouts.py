@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from purser.core.node.maintenance import UPGRADE_FAILED, UPGRADE_PENDING, UPGRADE_STEPS
 from purser.core.state import ClusterState, Rollout, RolloutNode, RolloutPolicy, StateGrant
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 
 MAX_OPERANDS = 32
 """Columns of the nodes' table: several times as many as the operator has."""
 MAX_DISTURBED = 50
 """Nodes that are listed with their pods."""
-_WAITS, _NOT_NEEDED = "waits", "not needed"
+_WAITING_WORD, _NOT_NEEDED_WORD = "waits", "not needed"
 _GATE_WORDS = {
     "true": "admitted",
     "false": "excluded",
@@ -25,7 +25,13 @@ _ALL_OPERANDS = "operands"
 """In the place of an operand's name: what people wrote of all of them."""
 _PAUSE = "paused-for-"
 _SETTLED_UPGRADES = {"", "upgrade-done", UPGRADE_PENDING}
-_DISTURBING = {UPGRADE_PENDING, "cordon-required", "wait-for-jobs-required", "pod-deletion-required", "drain-required"}
+_DISTURBING_STEPS = {
+    UPGRADE_PENDING,
+    "cordon-required",
+    "wait-for-jobs-required",
+    "pod-deletion-required",
+    "drain-required",
+}
 """Steps at which GPU pods have yet to leave."""
 
 
@@ -63,7 +69,7 @@ class RolloutRow:
     @property
     def will_be_disturbed(self) -> bool:
         """Whether pods on it have yet to leave for the driver upgrade."""
-        return self.node.upgrade in _DISTURBING
+        return self.node.upgrade in _DISTURBING_STEPS
 
     @property
     def is_changing(self) -> bool:
@@ -111,16 +117,16 @@ def rollout_rows(rollout: Rollout, state: ClusterState) -> list[RolloutRow]:
         )
         for node in rollout.nodes
     ]
-    return sorted(rows, key=_urgency)
+    return sorted(rows, key=_urgency_key)
 
 
-def _urgency(row: RolloutRow) -> tuple[object, ...]:
-    return (not row.has_failed, not row.is_changing, not row.is_pending, natural(row.node.name))
+def _urgency_key(row: RolloutRow) -> tuple[object, ...]:
+    return (not row.has_failed, not row.is_changing, not row.is_pending, natural_sort_key(row.node.name))
 
 
-def disturbed_next(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
+def next_disturbed(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
     """The nodes whose GPU pods have yet to leave for the driver upgrade, those where it has begun first."""
-    return sorted((row for row in rows if row.will_be_disturbed), key=lambda row: (row.is_pending, *_urgency(row)))
+    return sorted((row for row in rows if row.will_be_disturbed), key=lambda row: (row.is_pending, *_urgency_key(row)))
 
 
 def _failures(rollout: Rollout) -> Mapping[str, str]:
@@ -144,5 +150,5 @@ def _gate(node: RolloutNode, operand: str, waits: bool) -> Gate:
     if not value and node.gates.get(_ALL_OPERANDS) == "false":
         value = "false"
     if not value:
-        return Gate(_WAITS, False) if waits else Gate(_NOT_NEEDED, True)
+        return Gate(_WAITING_WORD, False) if waits else Gate(_NOT_NEEDED_WORD, True)
     return Gate(_GATE_WORDS.get(value, value), not value.startswith(_PAUSE))

@@ -33,10 +33,10 @@ def web_app(pages: Pages, access: Access) -> web.Application:
     metrics = WebMetrics()
     streams = Streams(metrics)
     app = web.Application(
-        middlewares=[pages.errors, _only_links_from_other_sites, access.middleware], client_max_size=_MAX_FORM_BYTES
+        middlewares=[pages.errors, _restrict_other_sites, access.middleware], client_max_size=_MAX_FORM_BYTES
     )
-    app.on_response_prepare.append(_preparing(metrics))
-    app.on_shutdown.append(_ending(access, streams))
+    app.on_response_prepare.append(_on_response_prepare(metrics))
+    app.on_shutdown.append(_on_shutdown(access, streams))
     app.add_routes(telemetry_routes(metrics.registry, access.problems))
     app.add_routes(
         [*pages.routes, *access.routes, web.get("/events", streams.send, allow_head=False), *_static_routes()]
@@ -45,7 +45,7 @@ def web_app(pages: Pages, access: Access) -> web.Application:
 
 
 @web.middleware
-async def _only_links_from_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _restrict_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Other sites may link to pages, and not embed or fetch them: by what loads and what does not, a site would learn
     which names exist, and it could open streams until there are none left. See https://web.dev/articles/fetch-metadata.
     """
@@ -57,7 +57,7 @@ async def _only_links_from_other_sites(request: web.Request, handler: Handler) -
     return await handler(request)
 
 
-def _preparing(metrics: WebMetrics) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+def _on_response_prepare(metrics: WebMetrics) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
     async def prepare(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_HEADERS)
         metrics.responded(response.status)
@@ -81,7 +81,7 @@ def _file(content: bytes, content_type: str) -> Handler:
     return send
 
 
-def _ending(access: Access, streams: Streams) -> Callable[[web.Application], Awaitable[None]]:
+def _on_shutdown(access: Access, streams: Streams) -> Callable[[web.Application], Awaitable[None]]:
     async def end(_: web.Application) -> None:
         access.end()
         await streams.cut()

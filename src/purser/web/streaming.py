@@ -25,9 +25,9 @@ SEND_ALL_TIMEOUT_S = 300.0
 """For everything that is new: until it is read, it is kept in memory."""
 LAST_EVENTS_S = 0.5
 """How long a client may take to read the end of its stream when the server ends."""
-ALIVE_EVERY_S = 15.0
+KEEPALIVE_PERIOD_S = 15.0
 """How often a comment is sent where nothing has changed: proxies cut connections that are silent for a minute."""
-_ALIVE = (b":\n\n",)
+_KEEPALIVE = (b":\n\n",)
 _CHUNK_BYTES = 64 * 1024
 # A small window costs 32 KiB of memory a stream instead of 256 KiB, and next to nothing of the ratio.
 _LEVEL, _WINDOW_BITS, _GZIP, _MEMORY_LEVEL = 6, 12, 16, 5
@@ -111,15 +111,15 @@ async def _follow(feed: Feed, writer: "_Writer", events_after: Callable[[int], S
         await writer.write(events_after(version))
         version = newest
         while not await _is_newer(feed, version):
-            await writer.write(_ALIVE)
+            await writer.write(_KEEPALIVE)
     await writer.end()
 
 
 async def _is_newer(feed: Feed, version: int) -> bool:
     """Whether anything has changed before it is time for a sign of life."""
     try:
-        async with asyncio.timeout(ALIVE_EVERY_S):
-            await feed.newer_than(version)
+        async with asyncio.timeout(KEEPALIVE_PERIOD_S):
+            await feed.wait_for_newer(version)
     except TimeoutError:
         return False
     return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from purser.core.node.maintenance import UPGRADE_FAILED
 from purser.core.state import ADVICE, ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 from purser.top.holding import held_by_gpu
 
 MIB_PER_GIB = 1024
@@ -107,7 +107,7 @@ def node_rows(state: ClusterState, find: str = "", health: str = "") -> list[Nod
     for grant in state.grants:
         pods[grant.node] += 1
     rows = (_node_row(node, pods[node.name]) for node in state.nodes if _is_wanted(node, find.lower(), health))
-    return sorted(rows, key=lambda row: natural(row.name))
+    return sorted(rows, key=lambda row: natural_sort_key(row.name))
 
 
 def gpu_places(state: ClusterState, wanted: Callable[[StateNode, StateGpu], bool]) -> list[GpuPlace]:
@@ -123,10 +123,10 @@ def gpu_places(state: ClusterState, wanted: Callable[[StateNode, StateGpu], bool
             if uuid in places:
                 places[uuid][2].append(HolderRow(grant, memory, cores))
     found = [GpuPlace(*place) for place in places.values()]
-    return sorted(found, key=lambda place: (natural(place.node.name), place.gpu.index, place.gpu.uuid))
+    return sorted(found, key=lambda place: (natural_sort_key(place.node.name), place.gpu.index, place.gpu.uuid))
 
 
-def sick_gpus(state: ClusterState, grant: StateGrant) -> list[StateGpu]:
+def faulty_gpus(state: ClusterState, grant: StateGrant) -> list[StateGpu]:
     """The GPUs that a pod holds and that are unhealthy or disputed."""
     held = held_by_gpu(grant)
     node = next((each for each in state.nodes if each.name == grant.node), None)
@@ -141,7 +141,7 @@ def waiting_groups(state: ClusterState, find: str = "") -> list[ReasonGroup]:
     words = find.lower().split()
     wanted = (pod for pod in state.waiting if all(word in f"{pod.namespace}/{pod.pod}" for word in words))
     groups: dict[str, ReasonGroup] = {}
-    for pod in sorted(wanted, key=lambda each: (each.since or "~", natural(each.pod))):
+    for pod in sorted(wanted, key=lambda each: (each.since or "~", natural_sort_key(each.pod))):
         groups.setdefault(pod.reason, ReasonGroup(pod.reason)).pods.append(pod)
     return sorted(groups.values(), key=lambda group: (-len(group.pods), group.reason))
 
@@ -149,10 +149,10 @@ def waiting_groups(state: ClusterState, find: str = "") -> list[ReasonGroup]:
 def closed_nodes(state: ClusterState) -> list[StateNode]:
     """Those that take no new pods while the operator works on them, and take some again by themselves afterwards."""
     closed = (node for node in state.nodes if node.cordoned_by and node.upgrade != UPGRADE_FAILED)
-    return sorted(closed, key=lambda node: natural(node.name))
+    return sorted(closed, key=lambda node: natural_sort_key(node.name))
 
 
-def others_with_reason(state: ClusterState, pod: StateWaiting) -> ReasonGroup:
+def group_of_reason(state: ClusterState, pod: StateWaiting) -> ReasonGroup:
     """The other pods that wait for the same reason as a pod; none where it is not known."""
     others = (each for each in state.waiting if pod.reason and each.reason == pod.reason and each is not pod)
     return ReasonGroup(pod.reason, list(others))
@@ -196,7 +196,7 @@ def use_by_model(state: ClusterState) -> list[UseRow]:
 
 
 def _by_memory(rows: Iterable[UseRow]) -> list[UseRow]:
-    return sorted(rows, key=lambda row: (-row.memory.held, natural(row.name)))
+    return sorted(rows, key=lambda row: (-row.memory.held, natural_sort_key(row.name)))
 
 
 def _is_wanted(node: StateNode, find: str, health: str) -> bool:

@@ -90,7 +90,7 @@ class Viewers:
             async with self._open_source(viewer) as source:
                 feed = Feed(source, self._clock)
                 try:
-                    await self._until_idle(feed, view)
+                    await self._run_until_idle(feed, view)
                 finally:
                     feed.end()
                     self._remove(viewer, view)  # before the source is closed, which takes a while
@@ -108,9 +108,9 @@ class Viewers:
         if self._views.get(viewer.key) is view:
             del self._views[viewer.key]
 
-    async def _until_idle(self, feed: Feed, view: "_View") -> None:
+    async def _run_until_idle(self, feed: Feed, view: "_View") -> None:
         following = asyncio.ensure_future(feed.run())
-        reading = asyncio.ensure_future(feed.newer_than(0))
+        reading = asyncio.ensure_future(feed.wait_for_newer(0))
         try:
             await asyncio.wait({following, reading}, return_when=asyncio.FIRST_COMPLETED)
             if feed.version:

@@ -11,7 +11,7 @@ import grpc
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import NAMESPACES, NODES
-from purser.lab.controlplane.real import pods_allowed
+from purser.lab.controlplane.real import wait_until_pods_allowed
 
 from .kubelets import CHECKPOINT, Config, NodeKubelet
 from .side import DOMAIN, Side
@@ -39,7 +39,7 @@ class Pair:
         for kubelet in self._kubelets:
             namespace = f"twin-{kubelet.node}"
             await self._client.create(NAMESPACES, {"metadata": {"name": namespace}})
-            await pods_allowed(self._client, namespace)
+            await wait_until_pods_allowed(self._client, namespace)
 
     async def play(self, scenario: Scenario) -> None:
         """Do every step to all, to the end even where they differ. Raises AssertionError with every difference."""

@@ -22,7 +22,7 @@ from purser.lab.controlplane.credentials import (
     write_signing_keys,
     write_token_file,
 )
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.ports import free_ports
 
 from . import keeper, machine, manifests, network
@@ -161,7 +161,7 @@ class RealCluster:
         self._cleanup.callback(subprocess.run, cleanup, env={"PATH": path}, capture_output=True, timeout=60)
         self._cleanup.callback(process.stop)
         process.start()
-        process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{healthz}/healthz"))
+        process.wait_ready(lambda: is_answering(f"http://{LOOPBACK}:{healthz}/healthz"))
 
     def add_node(self) -> Node:
         """Start another node; returns when it is Ready. Raises StartError."""
@@ -480,8 +480,8 @@ class RealCluster:
     def _wait_process(self, name: str) -> None:
         ports = self.ports
         probes = {
-            "etcd": lambda: answers_ok(f"http://{LOOPBACK}:{ports.etcd}/health"),
-            "kube-apiserver": lambda: answers_ok(f"{self.server}/readyz", self.ca_file, self.admin_token),
+            "etcd": lambda: is_answering(f"http://{LOOPBACK}:{ports.etcd}/health"),
+            "kube-apiserver": lambda: is_answering(f"{self.server}/readyz", self.ca_file, self.admin_token),
             "kube-controller-manager": lambda: self._healthy(ports.controller_manager),
             "kube-scheduler": lambda: self._healthy(ports.scheduler),
             "containerd": lambda: self.node.containerd.answers(),
@@ -489,7 +489,7 @@ class RealCluster:
         self.processes[name].wait_ready(probes[name])
 
     def _healthy(self, port: int) -> bool:
-        return answers_ok(f"https://{LOOPBACK}:{port}/healthz", self.ca_file)
+        return is_answering(f"https://{LOOPBACK}:{port}/healthz", self.ca_file)
 
     def _wait_default_account(self, namespace: str) -> None:
         """A pod is refused until its namespace has the service account `default`, before 1.24 also with its token."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from purser.agent.sockets import listens
+from purser.agent.sockets import is_listening
 from purser.lab.controlplane.process import Process
 
 from .binaries import Binaries
@@ -166,7 +166,7 @@ class Containerd:
 
     def answers(self) -> bool:
         """Whether it serves calls."""
-        return listens(self.socket) and self._run("version").returncode == 0
+        return is_listening(self.socket) and self._run("version").returncode == 0
 
     def _ctr(self, *arguments: str) -> str:
         result = self._run(*arguments)

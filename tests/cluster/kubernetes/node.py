@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from purser.agent.sockets import listens
+from purser.agent.sockets import is_listening
 from purser.lab.controlplane.commands import SharedFiles
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.ports import free_ports
 
 from . import cgroups, kubelet, network
@@ -142,7 +142,7 @@ class Node:
 
     def wait_kubelet(self) -> None:
         """Until it is healthy and takes device plugins. Raises StartError."""
-        self.processes["kubelet"].wait_ready(lambda: listens(self.kubelet_socket) and answers_ok(self._healthz))
+        self.processes["kubelet"].wait_ready(lambda: is_listening(self.kubelet_socket) and is_answering(self._healthz))
 
     def forget_policies(self) -> None:
         """Remove the state of CPU and memory manager: kubelet refuses to start when their policy has changed."""

@@ -19,7 +19,7 @@ from purser.core.model import (
     NodeInventory,
 )
 from purser.core.pod.manifest import ContainerSpec, PodManifest
-from purser.core.vendors.hami_nodes import PLUGIN_LOCK, devices, is_plugins, read_gpus, registration
+from purser.core.vendors.hami_nodes import PLUGIN_LOCK, devices, is_served_by_plugin, read_gpus, registration
 from purser.core.vendors.locks import HeldLock, LockHolder, lock_text, read_lock
 
 VECTORS = json.loads((Path(__file__).parent / "annotations.json").read_text())
@@ -62,12 +62,12 @@ def test_hamis_scheduler_reads_the_gpus_of_an_agents_node(name):
         (gpu.uuid, gpu.index, gpu.slots, gpu.memory_mib, 100, next(iter(gpu.numa_nodes), 0), gpu.healthy)
         for gpu in amounts
     ]
-    assert not amounts or not is_plugins(read_gpus(vector["text"]))
+    assert not amounts or not is_served_by_plugin(read_gpus(vector["text"]))
 
 
 def test_purser_reads_the_gpus_that_hamis_plugin_registers():
     gpus = read_gpus(VECTORS["of_hami"])
-    assert is_plugins(gpus)
+    assert is_served_by_plugin(gpus)
     first, second = devices(gpus, {GPU_RESOURCE: "20"})  # the third is in HAMi's MIG mode
     assert (first.uuid, first.index, first.model, first.memory_mib, first.healthy) == (A, 0, "Tesla P4", 7680, True)
     assert (second.uuid, second.index, second.model, second.memory_mib) == (B, 4, "NVIDIA H20-3e", 258787)
@@ -84,7 +84,7 @@ def test_hamis_plugin_serves_each_container_what_it_was_granted(name):
         if of in held
     )
     grant = Grant("u", "team", "job", "n", parts)
-    assert hami_node_annotations(pod, grant, AT_S * 10**9, is_plugins=True) == vector["annotations"]
+    assert hami_node_annotations(pod, grant, AT_S * 10**9, is_served_by_plugin=True) == vector["annotations"]
     granted = [[[uuid, "NVIDIA", mib, cores] for uuid, mib, cores in held.get(of, [])] for of, _ in containers]
     assert vector["allocated"] == [*granted, []]
     served = {containers[each["container"]][0]: each["devices"] for each in vector["served"]}

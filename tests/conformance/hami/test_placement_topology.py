@@ -9,7 +9,7 @@ import pytest
 
 from purser.core.interconnect import Topology, matrix, topology
 from purser.core.model import Device, Link, PcieLevel
-from purser.core.placement.choice import connected as pick
+from purser.core.placement.choice import pick_connected as pick
 
 CONNECTED = {(0, 1): 100, (0, 2): 200, (1, 2): 150}
 NEGATIVE = {(0, 1): -5, (0, 2): -3, (1, 2): -1}

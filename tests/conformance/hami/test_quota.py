@@ -7,7 +7,7 @@ scales requests before they reach the kernel, so it has no counterpart here.
 import pytest
 
 from purser.core.fleet import node_state
-from purser.core.grant.quota import Demand, QuotaLimits, grant_demand, remaining, strictest
+from purser.core.grant.quota import Demand, QuotaLimits, grant_demand, remaining_quota, strictest_limits
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -68,12 +68,12 @@ def test_a_pod_against_its_namespace_limit(containers: list[tuple[ContainerKind,
     ids=["within both", "too much memory", "too much compute", "a namespace without quota", "an explicit 0 blocks"],
 )
 def test_what_a_quota_leaves(hard: QuotaLimits, used: Demand, asked: Demand, expected: bool) -> None:
-    assert remaining(hard, used).holds(asked) is expected
+    assert remaining_quota(hard, used).holds(asked) is expected
 
 
 def test_several_quotas_of_a_namespace_all_hold() -> None:
     """Better than HAMi, where the quota that was written last wins."""
-    assert strictest([QuotaLimits(2000, None), QuotaLimits(1000, 300)]) == QuotaLimits(1000, 300)
+    assert strictest_limits([QuotaLimits(2000, None), QuotaLimits(1000, 300)]) == QuotaLimits(1000, 300)
 
 
 def test_a_grant_uses_its_peak() -> None:

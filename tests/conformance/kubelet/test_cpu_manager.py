@@ -16,11 +16,11 @@ from tests.conformance.vectors import (
 
 from purser.core.kubelet.config import CpuOptions, CpuPolicy, KubeletConfig
 from purser.core.kubelet.cpumanager import allocate, checkpoint, hints, pod_hints, remove
-from purser.core.kubelet.cpumanager.allocation import pick
+from purser.core.kubelet.cpumanager.allocation import take_aligned
 from purser.core.kubelet.cpumanager.by_socket import free_cores, free_cpus, free_sockets
 from purser.core.kubelet.cpumanager.picking import take_cpus
 from purser.core.kubelet.cpumanager.requests import CPU, pod_guaranteed_cpus
-from purser.core.kubelet.cpumanager.starting import reserve, validated
+from purser.core.kubelet.cpumanager.starting import reserve, validate_saved
 from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
 from purser.core.kubelet.cpuset import CpuSet, cpus_of, cpuset_of, format_cpuset
@@ -195,7 +195,7 @@ def runs_the_static_policy(vector: Vector, version: str) -> None:
 def _starts(node: KubeletNode, vector: Vector) -> None:
     try:
         reserved = reserve(node, cpuset_of(vector["reserved"] or ()), vector["reserved_count"])
-        state = validated(node, reserved, state_of(vector, reserved))
+        state = validate_saved(node, reserved, state_of(vector, reserved))
     except KubeletStartError as error:
         assert str(error) == vector["expected_error"]
     else:
@@ -214,7 +214,7 @@ def _removes(node: KubeletNode, vector: Vector) -> None:
 def _picks(node: KubeletNode, vector: Vector) -> None:
     mask = None if vector["numa_mask"] is None else mask_of(vector["numa_mask"])
     try:
-        cpus = pick(node, cpuset_of(vector["default_cpuset"]), mask, vector["num_requested"])
+        cpus = take_aligned(node, cpuset_of(vector["default_cpuset"]), mask, vector["num_requested"])
     except NotTakenError as error:
         assert str(error) == vector["observed_error"]
     else:

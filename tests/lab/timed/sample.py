@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from purser.core.fleet.facts import FleetNodeFacts
-from purser.simulator.orders import speed_for
+from purser.simulator.orders import find_speed
 from purser.simulator.workload import Order, SimPod, Workload
 from tests.conformance.fgd import trace
 
@@ -28,7 +28,7 @@ def draw(workload: str, seed: int, nodes: int, pods: int, load_percent: float) -
     sample = Workload(f"{workload} {seed}", _nodes(lists.nodes, nodes, drawn), come)
     times = np.array([pod.arrives_s for pod in come]) - come[0].arrives_s
     places = np.arange(pods)
-    times = times / speed_for(sample, places, times, load_percent)
+    times = times / find_speed(sample, places, times, load_percent)
     return sample, Order(f"seed {seed}", seed, places, (NOBODY_IS_FIRST,) * nodes, times)
 
 

@@ -10,10 +10,10 @@ from tests.unit.operator.embedded import eventually
 from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
-from purser.kube.resources import NODES, PODS, untyped
+from purser.kube.resources import NODES, PODS, untyped_resource
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
-BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
+BUDGETS = untyped_resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 KEY = Ed25519PrivateKey.generate()
 LABELS = {"app": "o"}
 

@@ -73,7 +73,7 @@ class Driver(NullDriver):
             fabric=self.fabric,
         )
 
-    def answering(self):
+    def answering_uuids(self):
         self.looks += 1
         if isinstance(self.answers_others, Exception):
             raise self.answers_others
@@ -194,8 +194,8 @@ class Station(Driver):
     def scan(self):
         return (*super().scan(), Gpu(index=2, uuid=self.DISPLAY, name="NVIDIA DGX Display", memory_mib=3911))
 
-    def answering(self):
-        return (*super().answering(), self.DISPLAY)
+    def answering_uuids(self):
+        return (*super().answering_uuids(), self.DISPLAY)
 
 
 async def test_a_card_for_the_monitor_is_neither_judged_nor_looked_for():
@@ -439,16 +439,18 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
 
     driver, told, wanted = Driver(), [], Latest(config(MigStrategy.MIXED))
     driver.migs_scanned[A], driver.migs[A] = ("MIG-1",), frozenset({"MIG-1"})
-    async with monitoring(driver, reopen_interval_s=60, config=wanted, callbacks={"on_misfit": told.append}) as monitor:
+    async with monitoring(
+        driver, reopen_interval_s=60, config=wanted, callbacks={"on_mismatch": told.append}
+    ) as monitor:
         mixed = {each.resource for each in monitor.inventory.value.devices}
         assert mixed == {"nvidia.com/mig-1g.5gb", "nvidia.com/gpu"}
         wanted.set(config(MigStrategy.SINGLE))  # one GPU is whole
-        await eventually(lambda: monitor.configured.misfit)
+        await eventually(lambda: monitor.configured.mismatch)
         assert {each.resource for each in monitor.inventory.value.devices} == mixed
-        first = monitor.configured.misfit
+        first = monitor.configured.mismatch
         driver.migs_scanned[B], driver.migs[B] = (), frozenset()
-        await eventually(lambda: monitor.configured.misfit != first)
-        second = monitor.configured.misfit
+        await eventually(lambda: monitor.configured.mismatch != first)
+        second = monitor.configured.mismatch
         driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"

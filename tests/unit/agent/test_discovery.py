@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.embedded import create_node, embedded, eventually, node, running
 
 from purser.agent import discovery
-from purser.agent.discovery import DiscoverySettings, look, run
+from purser.agent.discovery import DiscoverySettings, read_facts, run
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.kube import Client
@@ -39,16 +39,16 @@ def test_gpus_are_nvidias_display_controllers_in_order_of_their_address(settings
     pci(settings, "0000:08:00.0", kind="0x040300")  # the card's audio function
     pci(settings, "0000:09:00.0", vendor="0x1002")
     pci(settings, "0000:0b:00.0", kind="0x068000")  # an NVSwitch is a bridge
-    assert look(settings).gpus == (PciGpu("20b0"), PciGpu("2330"))
+    assert read_facts(settings).gpus == (PciGpu("20b0"), PciGpu("2330"))
 
 
 def test_gpus_of_one_device_id_are_distinguished_by_their_subsystem(settings):
     pci(settings, "0000:0a:00.0", device="0x25B6", subsystem="0x157E")
-    assert look(settings).gpus == (PciGpu("25b6", "157e"),)
+    assert read_facts(settings).gpus == (PciGpu("25b6", "157e"),)
 
 
 def test_a_machine_without_pci_has_no_gpus(settings):
-    assert look(settings) == NodeFacts()
+    assert read_facts(settings) == NodeFacts()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_machine_without_pci_has_no_gpus(settings):
 )
 def test_the_operating_system_is_read_from_os_release(settings, text, wanted):
     (settings.host_root / "etc/os-release").write_text(text)
-    facts = look(settings)
+    facts = read_facts(settings)
     assert (facts.os_id, facts.os_version) == wanted
 
 
@@ -72,7 +72,7 @@ def test_os_release_is_the_hosts_also_where_it_is_a_link(settings, target):
     (settings.host_root / "usr/lib").mkdir(parents=True)
     (settings.host_root / "usr/lib/os-release").write_text(UBUNTU)
     (settings.host_root / "etc/os-release").symlink_to(target)
-    assert look(settings).os_id == "ubuntu"
+    assert read_facts(settings).os_id == "ubuntu"
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ def test_os_release_is_the_hosts_also_where_it_is_a_link(settings, target):
 )
 def test_distributions_are_reported_by_their_folders(settings, folder, distribution):
     (settings.host_root / folder).mkdir(parents=True)
-    assert look(settings).distribution == distribution
+    assert read_facts(settings).distribution == distribution
 
 
 async def test_facts_are_written_when_they_differ_and_only_then(settings, tmp_path, monkeypatch):
     looks = []
 
     def noted(settings):
-        looks.append(look(settings))
+        looks.append(read_facts(settings))
         return looks[-1]
 
-    monkeypatch.setattr(discovery, "look", noted)
+    monkeypatch.setattr(discovery, "read_facts", noted)
     (settings.host_root / "etc/os-release").write_text(UBUNTU)
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         await create_node(cluster.client, node("a"))

@@ -12,7 +12,7 @@ from purser.core.kubelet.asks import Allocate, PreferredAllocation
 from purser.core.kubelet.pod import KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletState
 from purser.core.names import GPU_RESOURCE
-from purser.core.placement.kubelet_prediction import DeviceMismatch, agents_answer
+from purser.core.placement.kubelet_prediction import DeviceMismatch, predict_agent_answer
 
 IDS = (*slots(A, B, count=12), C)
 """Two shared cards, with slots of two digits, and a whole one."""
@@ -23,7 +23,7 @@ grants = st.lists(st.sampled_from((A, B, C)), max_size=3, unique=True).map(lambd
 
 def foretold(ask, granted):
     pod = KubeletPod("u", (), QosClass.BURSTABLE)
-    return agents_answer(ask, Arrival(pod, {"main": granted.uuids} if granted.shares else {}))
+    return predict_agent_answer(ask, Arrival(pod, {"main": granted.uuids} if granted.shares else {}))
 
 
 def preferred(granted, size, available, must_include):

@@ -3,7 +3,7 @@
 import structlog
 from tests.unit.agent.builders import A, B
 
-from purser.agent.files import draft_of
+from purser.agent.files import temporary_path
 from purser.agent.health_memory import HealthMemory
 from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.policy import XidPolicy
@@ -50,7 +50,7 @@ def test_what_is_over_is_forgotten_and_gpus_that_the_driver_has_not_listed_yet_a
 def test_an_agent_that_is_killed_as_it_writes_leaves_the_file_before(tmp_path):
     file = tmp_path / "f"
     HealthMemory(file, "boot-1").keep({A: SICK})
-    draft_of(file).write_bytes(file.read_bytes()[:20])
+    temporary_path(file).write_bytes(file.read_bytes()[:20])
     after = HealthMemory(file, "boot-1")
     assert after.recall(A) == SICK
     after.keep({A: SICK, B: LOST_ROWS})

@@ -130,7 +130,7 @@ async def test_cards_for_monitors_are_told_by_their_name_wherever_they_sit(
 
     node = await Node(tmp_path, station(cards, name), prepare, mig_strategy=strategy).looked_at()
     if is_partitioned and "NVIDIA T400 4GB" in name:
-        assert "GPU 1 cannot be partitioned (NVIDIA T400 4GB)" in node.monitor.configured.misfit
+        assert "GPU 1 cannot be partitioned (NVIDIA T400 4GB)" in node.monitor.configured.mismatch
     else:
         each = 7 if is_partitioned else 1
         assert [index for _, index, _ in node.devices()] == [index for index in counted for _ in range(each)]
@@ -148,7 +148,7 @@ async def test_a_card_for_the_monitor_counts_in_no_mig_strategy(tmp_path: Path, 
     node = await Node(tmp_path, "dgx-station-a100", lambda node: cut(node, *STATION), mig_strategy=strategy).looked_at()
     resource = "gpu" if strategy is MigStrategy.SINGLE else "mig-1g.10gb"
     assert node.devices() == [(resource, index, 1) for index in STATION for _ in range(7)]
-    assert node.monitor.configured.misfit == ""
+    assert node.monitor.configured.mismatch == ""
 
 
 @pytest.mark.parametrize(

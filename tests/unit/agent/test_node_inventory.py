@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, device
 
-from purser.agent.enforcement import EnforcedBy, Holders
+from purser.agent.enforcement import EnforcementChoice, Holders
 from purser.agent.inventory import InventoryBasis, KubeletDevice, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.plugin import device_list
@@ -58,7 +58,7 @@ def test_the_list_of_all_slots_of_a_large_node_fits_into_a_message_of_kubelets()
 
 
 @pytest.mark.parametrize(
-    "settings", [{"slots": 10}, {"slots": 1}, {"slots": 10, "enforcement": EnforcedBy.MPS}], ids=str
+    "settings", [{"slots": 10}, {"slots": 1}, {"slots": 10, "enforcement": EnforcementChoice.MPS}], ids=str
 )
 def test_a_gpu_of_unknown_memory_is_one_healthy_gpu(settings):
     known, unknown = inventory(gpu(0, A), gpu(1, B, memory_mib=0), **settings).devices
@@ -213,7 +213,9 @@ LIBRARY, BOTH = Holders(library=True), Holders(library=True, mps=frozenset({A}))
     ],
 )
 def test_each_gpu_says_what_holds_shares_of_it(wanted, holders, mode, words):
-    node = inventory(gpu(0, A), gpu(1, B), holders=holders, mode=DeviceMode(mode), enforcement=EnforcedBy(wanted))
+    node = inventory(
+        gpu(0, A), gpu(1, B), holders=holders, mode=DeviceMode(mode), enforcement=EnforcementChoice(wanted)
+    )
     assert [device.enforcement.value for device in node.devices] == words.split()
     by_library = words == "hami-core hami-core"
     assert node.enforcement is (Enforcement.HAMI_CORE if by_library else Enforcement.NONE)  # for older schedulers
@@ -221,7 +223,7 @@ def test_each_gpu_says_what_holds_shares_of_it(wanted, holders, mode, words):
 
 def test_gpus_for_mps_have_as_many_slots_as_it_has_clients_and_gpus_it_cannot_limit_are_as_ever():
     old, new = inventory(
-        gpu(0, A, compute_capability="6.1"), gpu(1, B), holders=BOTH, slots=100, enforcement=EnforcedBy.MPS
+        gpu(0, A, compute_capability="6.1"), gpu(1, B), holders=BOTH, slots=100, enforcement=EnforcementChoice.MPS
     ).devices
     assert (old.mode, old.slots, old.enforcement) == (DeviceMode.SHARED, 100, Enforcement.HAMI_CORE)
     assert (new.mode, new.slots, new.enforcement) == (DeviceMode.MPS, 48, Enforcement.TIME_SLICING)
@@ -241,7 +243,7 @@ def test_equal_parts_are_held_as_the_plugins_file_says(way, wanted, mode, word):
     file, *_ = plugin_file(
         {"version": "v1", "sharing": {way: {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}}
     )
-    settings = AgentSettings(node_name="n", enforcement=EnforcedBy(wanted))
+    settings = AgentSettings(node_name="n", enforcement=EnforcementChoice(wanted))
     basis = InventoryBasis(SharingConfig(file=file), INFO, (gpu(0, A),))
     (card,) = make_inventory(settings, basis, {}, BOTH, "1.0").devices
     assert (card.slots, card.mode.value, card.enforcement.value) == (4, mode, word)

@@ -14,7 +14,7 @@ from purser.agent.allocation import ContainerFacts
 from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
 from purser.agent.pods import container_facts
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.model import LibraryHold, SpecHold
 from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.kube.objects import Container, ContainerEnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -88,23 +88,23 @@ def watches():
 async def test_who_waits_for_a_change_sees_the_latest_value():
     value = Latest(1)
     assert not value.set(1)
-    waiting = [asyncio.create_task(value.differs(1)) for _ in range(2)]
+    waiting = [asyncio.create_task(value.wait_for_change(1)) for _ in range(2)]
     await asyncio.sleep(0)
     value.set(2)
     value.set(3)
     assert await asyncio.gather(*waiting) == [3, 3]
-    assert await value.differs(1) == 3
+    assert await value.wait_for_change(1) == 3
 
 
 async def test_a_call_in_a_thread_returns_raises_and_may_be_abandoned():
-    assert await in_thread(lambda: 1, "t") == 1
+    assert await run_in_thread(lambda: 1, "t") == 1
     with pytest.raises(ValueError, match="why"):
-        await in_thread(lambda: (_ for _ in ()).throw(ValueError("why")), "t")
+        await run_in_thread(lambda: (_ for _ in ()).throw(ValueError("why")), "t")
     release = threading.Event()
-    abandoned = in_thread(release.wait, "t")
+    abandoned = run_in_thread(release.wait, "t")
     abandoned.cancel()
     release.set()
-    assert await in_thread(lambda: 2, "t") == 2
+    assert await run_in_thread(lambda: 2, "t") == 2
 
 
 def container(name, limits=None, **env):

@@ -6,7 +6,7 @@ from tests.unit.agent.builders import A, B, device, grant, listed, part, slot, s
 from purser.agent.admission import ContainerTurn, PreferredAllocationCall
 from purser.agent.refusals import RefusalReason
 from purser.agent.resolver import NoGrantFits
-from purser.agent.unavailable import why_unavailable
+from purser.agent.unavailable import find_unavailable_gpu
 
 SICK = device(A, healthy=False, unhealthy_reason="Xid 79")
 CROWD = [listed(f"old-{number}", main=[slot(A, number)]) for number in range(5)]
@@ -33,7 +33,7 @@ CROWD = [listed(f"old-{number}", main=[slot(A, number)]) for number in range(5)]
 def test_the_cause_is(granted, offered, listing, devices, expected):
     turn = ContainerTurn(grant("p", part("main", *granted)), part("main", *granted))
     ask = PreferredAllocationCall(len(granted), offered)
-    found = why_unavailable(ask, turn, listing, {each.uuid: each for each in devices})
+    found = find_unavailable_gpu(ask, turn, listing, {each.uuid: each for each in devices})
     if expected is None:
         assert found is None
         return

@@ -24,7 +24,7 @@ from tests.unit.simulator.builders import node, share, whole
 from purser.backtest.dump import HistoryError, read_dumps
 from purser.backtest.events import history_of_dump
 from purser.backtest.history import HistoryNode, HistoryPod, NothingToReplay, Omissions, history_of
-from purser.backtest.obstacles import CLAIMING, GATED, OF_OTHERS, SELECTIVE
+from purser.backtest.obstacles import CLAIMING_PODS, GATED_PODS, OF_OTHERS, SELECTIVE_PODS
 from purser.core.names import ASKED_ANNOTATION, INVENTORY_ANNOTATION
 
 N1 = node("n1", 4)
@@ -204,9 +204,9 @@ def test_obstacles_of_listed_pods_that_the_replay_does_not_know_are_told():
         for name in ("plain", "short", "selects", "near", "spread", "claims", "unbound", "of-kai", "of-none")
     }
     assert [(each.what, each.count, each.example) for each in found.left_out] == [
-        (GATED, 1, "ns/gated"),
-        (SELECTIVE, 3, "ns/selects"),
-        (CLAIMING, 2, 'ns/claims: 0/1 nodes are available: persistentvolumeclaim "gone" not found.'),
+        (GATED_PODS, 1, "ns/gated"),
+        (SELECTIVE_PODS, 3, "ns/selects"),
+        (CLAIMING_PODS, 2, 'ns/claims: 0/1 nodes are available: persistentvolumeclaim "gone" not found.'),
         (OF_OTHERS, 2, "ns/of-kai: kai-scheduler, not purser-scheduler"),
     ]
 

@@ -102,7 +102,7 @@ def test_policies_are_compared_and_nodes_done_without():
         pod("c", whole(1), 10, 10, 40, node="n3"),
     ]
     of = Reconstruction(history([node("n1"), node("n2"), node("n3")], pods))
-    assert of.least_used_first() == ("n3", "n2", "n1")
+    assert of.nodes_by_use() == ("n3", "n2", "n1")
     found = {each.policy: each for each in backtest(of, "spread", ["spread", "binpack"]).policies}
     assert (found["spread"].nodes_needed, found["binpack"].nodes_needed) == (3, 2)
 

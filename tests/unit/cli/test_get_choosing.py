@@ -10,7 +10,7 @@ from tests.unit.cli.typed import beside
 from tests.unit.kube.servers import api_server, eventually, running
 
 from purser.cli import get_tables
-from purser.cli.choosing import StateFilter, is_in_state, ordered
+from purser.cli.choosing import StateFilter, is_in_state, sort_rows
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, cell, table_lines
 from purser.cli.watching import watch_rows
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
@@ -162,8 +162,8 @@ def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():
 def test_rows_are_sorted_by_numbers_and_by_columns_without_their_units():
     columns = [Column("MEMORY MiB", lambda row: row), Column("HELD BY", lambda row: [row])]
     values = ["10/20", "9/20", None]
-    assert [cell(each) for each in ordered(values, columns, "memory")] == ["9/20", "10/20", "-"]
-    assert [cell(each) for each in ordered(values, columns, "-held-by")] == ["-", "10/20", "9/20"]
+    assert [cell(each) for each in sort_rows(values, columns, "memory")] == ["9/20", "10/20", "-"]
+    assert [cell(each) for each in sort_rows(values, columns, "-held-by")] == ["-", "10/20", "9/20"]
 
 
 def test_a_terminal_shows_what_is_wrong_in_colour():

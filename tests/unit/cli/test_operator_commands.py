@@ -15,7 +15,7 @@ from tests.unit.operator.embedded import eventually
 from tests.unit.operator.embedded_cluster import POLICY, stack
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.kube import NotFoundError, untyped
+from purser.kube import NotFoundError, untyped_resource
 from purser.kube.resources import NODES
 from purser.lab.ports import free_ports
 from purser.operator.names import WORKLOAD_LABEL
@@ -164,7 +164,7 @@ async def test_the_policy_of_nvidias_operator_is_read_from_the_cluster(cluster):
         names = {"plural": plural, "kind": kind, "singular": kind.lower()}
         spec = {"group": "nvidia.com", "scope": "Cluster", "names": names, "versions": [served]}
         await cluster.client.create(DEFINITIONS, {"metadata": {"name": f"{plural}.nvidia.com"}, "spec": spec})
-        theirs = untyped("nvidia.com", version, plural, kind, namespaced=False)
+        theirs = untyped_resource("nvidia.com", version, plural, kind, namespaced=False)
 
         async def served_now(theirs=theirs):
             try:

@@ -20,11 +20,11 @@ from purser.cli.output import FAILED, MISUSED
 from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.kube.resources import NODES, PODS, untyped
+from purser.kube.resources import NODES, PODS, untyped_resource
 
 pytestmark = pytest.mark.processes
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
 async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from purser.cli import app
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.lab.apiserver.patch import json_patch
-from purser.scheduler.webhook import Mutation, mutated
+from purser.scheduler.webhook import Mutation, mutate_pod
 from purser.scheduler.webhook.patches import patched
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -160,7 +160,7 @@ def test_a_pod_is_patched_as_an_api_server_does_it():
     for file in sorted(EXAMPLES.glob("*.yaml")):
         for document in yaml.safe_load_all(file.read_text()):
             if document and document["kind"] == "Pod":
-                changed, decision = mutated(document, "default", webhook)
+                changed, decision = mutate_pod(document, "default", webhook)
                 patch = [dict(each) for each in decision.patch]
                 assert changed == json_patch(document, patch) == patched(document, patch)
                 kinds |= {each["path"].split("/")[-1] for each in patch}

@@ -17,7 +17,7 @@ from purser.core.decoding import (
     UnreadableError,
     brief,
     check_depth,
-    converted,
+    convert_value,
     from_base64,
     text_of,
 )
@@ -127,4 +127,4 @@ def test_what_is_no_text() -> None:
 
 def test_plain_values_of_another_type() -> None:
     with pytest.raises(UnreadableError, match=r"^the policy cannot be read: Expected `int`"):
-        converted({"number": "x" * 9}, _Told, "the policy")
+        convert_value({"number": "x" * 9}, _Told, "the policy")

@@ -136,7 +136,7 @@ def test_every_reader_gets_each_change_once() -> None:
     for is_news in (True, False):
         fleet.remove_node("a")
         changes = one.changes()
-        assert (changes.names, changes.some_are_gone) == ([], is_news)
+        assert (changes.names, changes.has_removed_nodes) == ([], is_news)
 
 
 def test_a_change_that_was_read_once_is_still_reported() -> None:

@@ -13,7 +13,7 @@ from purser.core.fleet.consistency import violations
 from purser.core.fleet.live import LiveArrays
 from purser.core.grant.quota import Demand
 from purser.core.ledger import (
-    UNUSED,
+    NO_USAGE,
     DuplicateError,
     Ledger,
     LedgerError,
@@ -22,7 +22,7 @@ from purser.core.ledger import (
     UnknownDeviceError,
     UnknownGrantError,
     Usage,
-    overcommit,
+    find_overcommit,
     pod_usage,
 )
 from purser.core.model import (
@@ -310,7 +310,7 @@ class Book(RuleBasedStateMachine):
         for name in self.inventories:
             reported = {violation.uuid for violation in self.ledger.violations(name)}
             for state in self.fleet.node(name).devices:
-                over = overcommit(state.device, self.ledger.usage(name).get(state.device.uuid, UNUSED))
+                over = find_overcommit(state.device, self.ledger.usage(name).get(state.device.uuid, NO_USAGE))
                 assert bool(over) == (state.device.uuid in reported)
 
     @invariant()

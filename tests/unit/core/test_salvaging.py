@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from purser.core.decoding import UnreadableError
-from purser.core.salvaging import capped, salvaged, shown
+from purser.core.salvaging import cap_sentences, salvage, shown
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class File(msgspec.Struct, frozen=True):
 
 def read(value: Any) -> tuple[File, list[str]]:
     mistakes: list[str] = []
-    return salvaged(value, File, "the file", mistakes, whole=(Entry,), advice={(Entry, "name"): "its name"}), mistakes
+    return salvage(value, File, "the file", mistakes, whole=(Entry,), advice={(Entry, "name"): "its name"}), mistakes
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_values_in_sentences_are_short_and_printable() -> None:
 
 
 def test_what_is_not_said_is_counted() -> None:
-    assert capped(["a", "b"], 2, "f") == ("a", "b")
-    assert capped(["a", "b", "c", "d"], 2, "f") == (
+    assert cap_sentences(["a", "b"], 2, "f") == ("a", "b")
+    assert cap_sentences(["a", "b", "c", "d"], 2, "f") == (
         "a",
         "f: fix these first to see 3 more messages",
     )

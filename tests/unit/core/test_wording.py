@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.wording import counted, natural, pods_to, portion, some
+from purser.core.wording import counted, natural_sort_key, pods_text, portion, some
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_the_verb_goes_with_how_many_of_all(part: int, total: int, said: str) ->
 def test_names_are_in_the_order_in_which_people_count() -> None:
     wanted = ["gpu", "gpu-1", "gpu-1a", "gpu-2", "gpu-10", "gpu-10-2", "gpu-10-11", "node"]
     as_texts = sorted(wanted)
-    assert as_texts != wanted == sorted(as_texts, key=natural)
-    assert natural("a01") != natural("a1"), "two names share no place"
+    assert as_texts != wanted == sorted(as_texts, key=natural_sort_key)
+    assert natural_sort_key("a01") != natural_sort_key("a1"), "two names share no place"
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_names_are_in_the_order_in_which_people_count() -> None:
     ],
 )
 def test_who_reads_of_other_pods_reads_the_names_of_the_own_namespace_alone(keys, said):
-    assert pods_to("a", keys) == said
+    assert pods_text("a", keys) == said

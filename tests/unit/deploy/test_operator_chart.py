@@ -10,7 +10,7 @@ from purser.kube import Resource
 from purser.kube.policy_group import budgets_resource
 from purser.kube.resources import NODES, PODS
 from purser.operator.manifests import render as render_operands
-from purser.operator.manifests.objects import MONITORS, OWNED
+from purser.operator.manifests.objects import MONITORS, OWNED_KINDS
 from purser.operator.manifests.rbac import ACCOUNTS, accounts_of
 from purser.operator.model import RenderInputs, RuntimeKind
 from purser.operator.observing.kinds import RIVALS
@@ -217,7 +217,9 @@ def test_the_operator_may_write_all_that_it_renders() -> None:
 EVERYWHERE = (CLUSTER_POLICIES, NODES, PODS, RIVALS, budgets_resource("v1"), budgets_resource("v1beta1"))
 
 
-@pytest.mark.parametrize("resource", [*OWNED, *MONITORS, *EVERYWHERE], ids=lambda each: f"{each.plural}.{each.group}")
+@pytest.mark.parametrize(
+    "resource", [*OWNED_KINDS, *MONITORS, *EVERYWHERE], ids=lambda each: f"{each.plural}.{each.group}"
+)
 def test_the_operator_may_see_all_that_it_follows(resource: Resource[Any]) -> None:
     documents = render(WITH_OPERATOR)
     cluster = find(documents, "ClusterRole", "purser-operator")["rules"]

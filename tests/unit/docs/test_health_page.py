@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from purser.core.health.catalogue import LAST, XIDS, Action
+from purser.core.health.catalogue import LAST_XID, XIDS, Action
 from purser.core.health.state import HealthState, after_action
 
 PAGE = (Path(__file__).parents[3] / "docs" / "health.md").read_text()
@@ -29,7 +29,7 @@ def xids_in(cell: str) -> Iterator[int]:
 
 def test_every_xid_stands_under_its_action_with_what_it_does() -> None:
     told = {xid: (action, state) for action, xids, state in rows("xids") for xid in xids_in(xids)}
-    assert set(told) == set(range(1, LAST + 1))
+    assert set(told) == set(range(1, LAST_XID + 1))
     for xid, entry in XIDS.items():
         action, effect = told[xid]
         state = after_action(entry.action)

@@ -133,7 +133,7 @@ def decided(text: str) -> set[tuple[str, bool]]:
     """The reasons of decisions, and whether these are denials; what the scheduler alone asks is not the webhook's."""
     found = set()
     for function in ast.walk(ast.parse(text)):
-        if isinstance(function, ast.FunctionDef) and function.name != "no_way_around":
+        if isinstance(function, ast.FunctionDef) and function.name != "check_not_bypassed":
             for call in ast.walk(function):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "Decision":
                     is_denied = ast.unparse(call.args[0]) == "False"

@@ -132,7 +132,7 @@ async def an_informer_follows_every_change(client: Client, namespace: str) -> No
         await client.delete(CONFIG_MAPS, "a", namespace)
         await eventually(lambda: len(told) == 5)
         await client.create(CONFIG_MAPS, config_map("b", namespace))
-        await informer.relist()
+        await informer.wait_for_relist()
         assert list(informer.store) == [f"{namespace}/b"]
     assert told[:5] == [("add", "before"), ("add", "a"), ("update", "a"), ("delete", "before"), ("delete", "a")]
 
@@ -153,7 +153,7 @@ async def a_lease_is_acquired_renewed_followed_and_freed(client: Client, namespa
     informer.add_handler(on_update=lambda old, new: renewals.add(new.spec.renew_time))
     async with running(follower.run(), informer.run()):
         async with running(elector.run()):
-            await asyncio.wait_for(elector.acquired(), 10)
+            await asyncio.wait_for(elector.wait_until_acquired(), 10)
             await eventually(lambda: follower.is_held_here)
             await eventually(lambda: len(renewals) >= 2)
         lease = await client.get(LEASES, "leader", namespace)

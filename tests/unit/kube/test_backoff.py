@@ -2,7 +2,7 @@
 
 from tests.unit.kube.servers import ManualClock
 
-from purser.kube.backoff import UNDONE_BY_CHANCE, UNDONE_WITHIN_S, WritePace
+from purser.kube.backoff import MAX_UNDO_INTERVAL_S, TOLERATED_UNDOS, WritePace
 
 
 def test_what_is_undone_over_and_over_is_written_less_and_less_often() -> None:
@@ -14,11 +14,11 @@ def test_what_is_undone_over_and_over_is_written_less_and_less_often() -> None:
         clock.advance(pause)
         return pause
 
-    by_chance = [written("labels", {"a": "b"}) for _ in range(UNDONE_BY_CHANCE + 1)]
+    by_chance = [written("labels", {"a": "b"}) for _ in range(TOLERATED_UNDOS + 1)]
     assert by_chance == [0.2] * len(by_chance)
     assert [written("labels", {"a": "b"}) for _ in range(6)] == [0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert written("amounts", {"a": "b"}) == 0.2, "of another place nothing was undone"
     assert written("labels", {"a": "b"}) == 5.0
-    clock.advance(UNDONE_WITHIN_S + 1)
+    clock.advance(MAX_UNDO_INTERVAL_S + 1)
     assert written("labels", {"a": "b"}) == 0.2, "that was long ago"
     assert [written("labels", {"a": str(value)}) for value in range(9)] == [0.2] * 9, "news are no quarrel"

@@ -36,7 +36,7 @@ from purser.kube import (
     Raw,
     ServerError,
     TooManyRequestsError,
-    untyped,
+    untyped_resource,
 )
 from purser.kube.objects import Pod
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
@@ -80,7 +80,7 @@ async def test_objects_are_read_into_structs_and_by_wish_whole():
         (PODS, ("ns", "a", "status"), "/api/v1/namespaces/ns/pods/a/status"),
         (NODES, (None, "n1"), "/api/v1/nodes/n1"),
         (LEASES, ("ns",), "/apis/coordination.k8s.io/v1/namespaces/ns/leases"),
-        (untyped("purser.dev", "v1", "things", "Thing", namespaced=False), (None, "a/../b"), None),
+        (untyped_resource("purser.dev", "v1", "things", "Thing", namespaced=False), (None, "a/../b"), None),
     ],
 )
 def test_paths_are_the_apis_and_names_cannot_leave_them(resource, arguments, path):

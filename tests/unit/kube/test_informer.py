@@ -254,7 +254,7 @@ async def test_relist_returns_with_a_store_as_fresh_as_the_server():
         server._watches.clear()  # this watch tells nothing any more, and stays open
         server.put("b")
         server.delete("a")
-        await asyncio.wait_for(informer.relist(), 10)
+        await asyncio.wait_for(informer.wait_for_relist(), 10)
         assert sorted(informer.store) == ["ns/b"]
 
 
@@ -274,7 +274,7 @@ async def test_relist_is_not_served_by_a_list_that_began_before():
 
     async with following(handle) as informer:
         await began.wait()
-        fence = asyncio.create_task(informer.relist())
+        fence = asyncio.create_task(informer.wait_for_relist())
         await asyncio.sleep(0)
         go_on.set()
         await asyncio.wait_for(fence, 10)
@@ -290,7 +290,7 @@ async def test_relist_tries_at_once_while_the_informer_backs_off_and_outlasts_fa
         async with running(informer.run()):
             await eventually(lambda: server.failures == 0)
             await asyncio.sleep(0)
-            await asyncio.wait_for(informer.relist(), 10)
+            await asyncio.wait_for(informer.wait_for_relist(), 10)
             assert sorted(informer.store) == ["ns/a"]
 
 
@@ -299,7 +299,7 @@ async def test_relist_ends_with_an_error_when_the_informer_is_stopped():
         await asyncio.Event().wait()
 
     async with following(handle) as informer:
-        fence = asyncio.create_task(informer.relist())
+        fence = asyncio.create_task(informer.wait_for_relist())
         await asyncio.sleep(0)
     with pytest.raises(ApiUnavailableError, match="stopped"):
         await fence
@@ -358,7 +358,7 @@ async def _follow(script, seed):
                 elif name == "fail":
                     server.failures += 2
                 elif name == "relist":
-                    group.create_task(asyncio.wait_for(informer.relist(), 10))
+                    group.create_task(asyncio.wait_for(informer.wait_for_relist(), 10))
                 else:
                     getattr(server, name)(*arguments)
             wanted = {f"ns/{name}": body["metadata"]["resourceVersion"] for name, body in server.pods.items()}

@@ -143,7 +143,7 @@ async def test_of_two_electors_one_leads_and_keeps_leading(arena):
         assert arena.leaders() == [leader]
         assert arena.server.lease["spec"]["holderIdentity"] == leader
         assert arena.server.lease["spec"]["leaseTransitions"] == 0
-        await asyncio.wait_for(arena.electors[leader].acquired(), 5)
+        await asyncio.wait_for(arena.electors[leader].wait_until_acquired(), 5)
 
 
 @pytest.mark.parametrize("fault", ["cut_off", "refused"])

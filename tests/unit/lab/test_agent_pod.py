@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tests.unit.operator.manifests.wanteds import KINDS, daemon_set
 
-from purser.agent.enforcement import EnforcedBy
+from purser.agent.enforcement import EnforcementChoice
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.core.sharing import MigStrategy
-from purser.lab.agentpod import given_by, is_agents, settings_of_pod
+from purser.lab.agentpod import agent_options, is_agent_pod, settings_of_pod
 
 AT = AgentSettings(
     node_name="n1",
@@ -33,7 +33,11 @@ def test_what_the_policy_says_reaches_the_agent_at_the_labs_places():
     section = {"slots": 3, "enforcement": "time-slicing", "evictOverUsers": True, "featureLabels": "node-feature"}
     found = settings_of_pod(pod(**section, config={"name": "files", "default": "one"}), "n1", AT)
     assert (found.node_name, found.namespace, found.slots) == ("n1", DEFAULT_NAMESPACE, 3)
-    assert (found.enforcement, found.evict_over_users, found.taint_nodes) == (EnforcedBy.TIME_SLICING, True, False)
+    assert (found.enforcement, found.evict_over_users, found.taint_nodes) == (
+        EnforcementChoice.TIME_SLICING,
+        True,
+        False,
+    )
     assert (found.features.outlet, found.features.pod_name) == (FeatureOutlet.NODE_FEATURE, "p")
     assert (found.sharing.folder, found.sharing.default) == (AT.state_dir / "configs", "one")
     assert found.sharing.flags.mig_strategy is MigStrategy.MIXED
@@ -44,10 +48,10 @@ def test_what_the_policy_says_reaches_the_agent_at_the_labs_places():
 
 def test_an_option_that_the_agent_does_not_have_is_an_error():
     with pytest.raises(ValueError, match="--nonsense"):
-        given_by(["--nonsense=1"], {})
+        agent_options(["--nonsense=1"], {})
 
 
 @pytest.mark.parametrize(("flavor", "runs"), [("purser", True), ("nvidia", False)])
 def test_the_lab_runs_the_agent_alone_and_no_plugin_of_nvidias(flavor, runs):
     """Whose pod has other arguments, and would end at once, again and again."""
-    assert is_agents(pod(flavor=flavor, args=["--mig-strategy=single"])) is runs
+    assert is_agent_pod(pod(flavor=flavor, args=["--mig-strategy=single"])) is runs

@@ -28,7 +28,7 @@ from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
 from purser.kube import KubeError, NotFoundError
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
 from purser.operator import chart_hooks
-from purser.operator.chart_hooks import clean_up, define
+from purser.operator.chart_hooks import apply_definition, clean_up
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.crd import definition
@@ -59,19 +59,19 @@ def same(live: dict[str, Any]) -> bool:
 
 
 async def test_one_that_is_not_there_is_made_and_served_at_once(cluster: Embedded) -> None:
-    assert await define(cluster.client) == f"CustomResourceDefinition {NAME} created"
+    assert await apply_definition(cluster.client) == f"CustomResourceDefinition {NAME} created"
     assert (await cluster.client.list(CLUSTER_POLICIES)).items == []
-    assert await define(cluster.client) == f"CustomResourceDefinition {NAME} unchanged"
+    assert await apply_definition(cluster.client) == f"CustomResourceDefinition {NAME} unchanged"
 
 
 async def test_an_older_one_is_replaced_whole_and_its_policies_stay(cluster: Embedded) -> None:
     await cluster.client.create(DEFINITIONS, older())
-    await define(cluster.client)
+    await apply_definition(cluster.client)
     await cluster.client.create(CLUSTER_POLICIES, {"metadata": {"name": "gpus"}, "spec": {}})
     await cluster.client.patch_merge(DEFINITIONS, NAME, older())
     assert not same(await cluster.client.get(DEFINITIONS, NAME))
 
-    assert await define(cluster.client) == f"CustomResourceDefinition {NAME} updated"
+    assert await apply_definition(cluster.client) == f"CustomResourceDefinition {NAME} updated"
     assert same(await cluster.client.get(DEFINITIONS, NAME))
     assert (await cluster.client.get(CLUSTER_POLICIES, "gpus"))["metadata"]["name"] == "gpus"
 
@@ -80,7 +80,7 @@ async def test_labels_of_others_stay(cluster: Embedded) -> None:
     found = older()
     found["metadata"]["labels"] = {"theirs": "yes"}
     await cluster.client.create(DEFINITIONS, found)
-    await define(cluster.client)
+    await apply_definition(cluster.client)
     assert (await cluster.client.get(DEFINITIONS, NAME))["metadata"]["labels"] == {"theirs": "yes"}
 
 
@@ -88,7 +88,7 @@ async def test_one_that_is_never_served_is_no_success(cluster: Embedded, monkeyp
     monkeypatch.setattr(chart_hooks, "CRD_SERVED_TIMEOUT_S", 0.3)
     monkeypatch.setattr(chart_hooks, "_is_established", lambda _: False)
     with pytest.raises(KubeError, match="kubectl describe crd"):
-        await define(cluster.client)
+        await apply_definition(cluster.client)
 
 
 async def test_the_command_prints_it_or_brings_the_clusters_up_to_date(cluster: Embedded, tmp_path: Path) -> None:

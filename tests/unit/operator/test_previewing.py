@@ -14,8 +14,8 @@ from purser.core.names import INVENTORY_ANNOTATION
 from purser.kube import Client, ClusterConfig, KubeError
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.operator import previewing
-from purser.operator.chart_hooks import define, preview_definition
-from purser.operator.manifests.objects import OWNED
+from purser.operator.chart_hooks import apply_definition, preview_definition
+from purser.operator.manifests.objects import OWNED_KINDS
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import MisusedError, PreviewError, planned, preview, preview_uninstall
@@ -80,7 +80,7 @@ async def test_without_the_definition_the_message_says_what_makes_it(bare):
     lines = []
     await preview(bare.client, NAMESPACE, IMAGE, lines.append, policy())
     assert "purser operator crd --apply" in lines[0]
-    await define(bare.client)
+    await apply_definition(bare.client)
 
 
 async def test_a_namespace_that_is_not_there_is_named(bare):
@@ -173,7 +173,7 @@ async def test_everything_that_goes_on_the_way_out_is_shown_also_what_goes_last(
     lines = []
     count = await preview_uninstall(client, NAMESPACE, lines.append, definition=True)
     heads = [line.splitlines()[0] for line in lines]
-    for resource in OWNED:
+    for resource in OWNED_KINDS:
         for each in (await client.list(resource, label_selector=OURS)).items:
             assert any(
                 head.startswith(f"delete {resource.kind} ") and each["metadata"]["name"] in head for head in heads
@@ -207,7 +207,7 @@ async def test_of_the_definition_is_shown_what_would_change(bare):
     assert re.search(r"^- +former:$", text, re.MULTILINE)
     assert re.search(r"^\+ +toolkit:$", text, re.MULTILINE)
     assert bare.cluster.writes == []
-    await define(bare.client)
+    await apply_definition(bare.client)
     assert await preview_definition(bare.client) == ""
 
 
@@ -216,7 +216,7 @@ async def test_a_definition_that_is_not_there_is_shown_whole(bare):
     text = await preview_definition(bare.client)
     assert text.startswith("--- /dev/null")
     assert "+kind: CustomResourceDefinition" in text
-    await define(bare.client)
+    await apply_definition(bare.client)
 
 
 @pytest.mark.parametrize(("said", "runs"), [("", "purser:latest"), ("mirror/purser:1", "mirror/purser:1")])

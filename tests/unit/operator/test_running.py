@@ -15,7 +15,7 @@ from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL
 from purser.kube import NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
-from purser.operator.manifests.objects import OWNED
+from purser.operator.manifests.objects import OWNED_KINDS
 from purser.operator.names import FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import Rounds
@@ -159,7 +159,7 @@ ADDITIONS = {
 async def _owned(stack):
     """What the operator made of these kinds, by the path of its requests."""
     found = {}
-    for resource in OWNED:
+    for resource in OWNED_KINDS:
         if resource.kind in ADDITIONS:
             made = (await stack.client.list(resource, label_selector=OURS)).items
             for each in made:

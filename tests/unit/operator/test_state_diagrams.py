@@ -25,7 +25,7 @@ from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator import gates, mig, upgrade
 from purser.operator.gates import gate_patch
 from purser.operator.gates.labels import PAUSES
-from purser.operator.gates.progress import wait_of
+from purser.operator.gates.progress import entry_wait
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig.states import MigChange, MigFleet, StepName, current_change, record
 from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
@@ -165,7 +165,7 @@ def gate_transitions() -> Transitions:
             operands: dict[Operand, OperandOnNode] = {}
             for each in whole.operands:
                 state: OperandState = "excluded" if excluded else "ready" if ready else "progressing"
-                entry = wait_of(progress, each, tuple(whole.operands), operands)
+                entry = entry_wait(progress, each, tuple(whole.operands), operands)
                 operands[each] = OperandOnNode(operand=each, state=state, entry=entry)
             progress = msgspec.structs.replace(progress, operands=operands)
             after = gate_patch(progress, pause, (), START).labels.get(operand.deploy_label, label)

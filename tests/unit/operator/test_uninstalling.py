@@ -16,7 +16,7 @@ from purser.core.node.facts import NodeFacts, PciGpu
 from purser.kube import NotFoundError
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
 from purser.operator import uninstalling
-from purser.operator.manifests.objects import OWNED
+from purser.operator.manifests.objects import OWNED_KINDS
 from purser.operator.model import Delete, NodeView, ObjectKey, OperandPod, PatchNode, Snapshot
 from purser.operator.names import (
     FIELD_MANAGER,
@@ -82,7 +82,7 @@ async def remove(stack, **options):
 
 
 async def assert_nothing_is_left(stack):
-    for resource in OWNED:
+    for resource in OWNED_KINDS:
         listed = await stack.client.list(resource, NAMESPACE if resource.namespaced else None, label_selector=OURS)
         assert listed.items == [], resource.plural
     for name, before in stack.before.items():

@@ -12,7 +12,7 @@ from tests.unit.operator.embedded import (
 )
 
 from purser.core.names import CORDONED_BY_ANNOTATION
-from purser.kube import Client, ConflictError, InvalidError, NotFoundError, TooManyRequestsError, untyped
+from purser.kube import Client, ConflictError, InvalidError, NotFoundError, TooManyRequestsError, untyped_resource
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.model import (
     Adopt,
@@ -33,8 +33,8 @@ from purser.operator.policy.spec import NodeCounts
 from purser.operator.writing import KubeWriter
 
 RAW_NODES = NODES.raw()
-SERVICES = untyped("", "v1", "services", "Service")
-BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+SERVICES = untyped_resource("", "v1", "services", "Service")
+BUDGETS = untyped_resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 
 
 class Notes:

@@ -22,7 +22,7 @@ from purser.core.node.mig_messages import MigResult, decode_request
 from purser.operator.acting import subject
 from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.gates.progress import untolerated_taint
-from purser.operator.manifests.objects import hash_of
+from purser.operator.manifests.objects import applied_hash
 from purser.operator.model import (
     Action,
     Adopt,
@@ -338,7 +338,7 @@ class World:
         if before is not None and "status" in before:
             live["status"] = before["status"]
         self.objects[key] = live
-        self.settled[key] = AppliedObject(hash_of(live), live)
+        self.settled[key] = AppliedObject(applied_hash(live), live)
 
     def _patch(self, action: PatchNode) -> None:
         if action.node not in self.nodes:

@@ -27,7 +27,15 @@ from purser.core.model import (
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
 from purser.core.placement import Evaluator, PolicySettings
 from purser.core.vendors.family import DeviceFamily
-from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
+from purser.kube import (
+    AlreadyExistsError,
+    Client,
+    ClusterConfig,
+    EventRecorder,
+    Informer,
+    SystemClock,
+    untyped_resource,
+)
 from purser.kube.login import Source, StoredLogin
 from purser.kube.objects import Pod
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
@@ -40,7 +48,7 @@ from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 
-PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+PRIORITY_CLASSES = untyped_resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 BINPACK = PolicySettings(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
 

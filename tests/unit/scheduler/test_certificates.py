@@ -10,8 +10,8 @@ from purser.kube.errors import KubeError
 from purser.pki import KeyPair
 from purser.scheduler.certificates import (
     AUTHORITY_LIFETIME,
+    CA_SETTLING_TIME,
     SERVING_LIFETIME,
-    SETTLING,
     Material,
     check,
     expires_at,
@@ -104,8 +104,8 @@ def test_a_new_ca_is_announced_before_it_signs():
     old, new = announced.authorities
     assert old == material.authorities[0]
     assert not trusts(new.certificate, announced.serving, due)
-    settled = renewed(announced, NAMES, due + SETTLING)
-    assert trusts(new.certificate, settled.serving, due + SETTLING)
+    settled = renewed(announced, NAMES, due + CA_SETTLING_TIME)
+    assert trusts(new.certificate, settled.serving, due + CA_SETTLING_TIME)
     assert settled.authorities == (old, new)
 
 

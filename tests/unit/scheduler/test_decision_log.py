@@ -92,7 +92,7 @@ async def test_a_pod_whose_bindings_answer_was_lost_is_bound_once_anything_says_
             world.extender._log.turn(True)
             assert world.state_of(pod) is GrantState.RESERVED
             if pod is seen:
-                await world.pods.relist()
+                await world.pods.wait_for_relist()
                 assert world.state_of(pod) is GrantState.BOUND
         api.intercept(None)
         await world.extender._binder.resolve()
@@ -285,7 +285,7 @@ def test_nobody_waits_for_a_disk_that_hangs_and_what_waits_for_it_is_bounded(
 def test_a_thread_that_falls_asleep_leaves_nothing_behind(tmp_path: Path) -> None:
     """Handed over at any moment of its last looks: each batch is waited for, and nothing comes after it to wake it."""
     metrics, chance = SchedulerMetrics(), Random(1)
-    with patch.object(files, "_LOOK_PERIOD_S", 0.0005), patch.object(files, "_LOOKS_AWAKE", 2):
+    with patch.object(files, "_LOOK_PERIOD_S", 0.0005), patch.object(files, "_MAX_IDLE_LOOKS", 2):
         written = LogFiles(tmp_path, "h", 3, metrics)
         assert written.begin([START])
         for number in range(100):

@@ -10,7 +10,7 @@ import pytest
 
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.vendors.catalogue import families_of
-from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
+from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped_resource
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
@@ -19,7 +19,7 @@ from purser.scheduler.cache.cache import ClusterCache
 from purser.scheduler.missed_pods import MissedPods, RecreationBackoff
 from purser.scheduler.reasons import SchedulerReason
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}
 
 

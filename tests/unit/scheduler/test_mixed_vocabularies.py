@@ -131,7 +131,7 @@ class Cluster:
             self.cache.ledger.reserve(grant)
             record = grant_annotations(reading.spec, request.systems, grant, node.inventory, 10**18 + int(uid[1:]))
             if not request.family and self.cache.is_hami_node(name):
-                record |= hami.hami_node_annotations(reading.spec, grant, 10**18, is_plugins=False)
+                record |= hami.hami_node_annotations(reading.spec, grant, 10**18, is_served_by_plugin=False)
             obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), **record}
             obj["metadata"]["annotations"] |= sign(grant, self.keys.signing)
             obj["spec"]["nodeName"] = name

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp.web
 import pytest
 
-from purser.adapters.quotas import used_of
+from purser.adapters.quotas import used_amounts
 from purser.core.grant.quota import Demand
 from purser.core.kubernetes.quantities import quantity_ceil
 from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota, ResourceQuotaSpec
@@ -111,7 +111,7 @@ async def test_a_wrong_number_is_put_right() -> None:
 def test_other_vendors_limits_are_in_their_own_units() -> None:
     of_families = {"": Demand(1000, 30), "cambricon.com/vmlu": Demand(1000, 30)}
     hard = {MEMORY: "1", "limits.cambricon.com/mlu.smlu.vmemory": "1", COUNTED: "1"}
-    found = used_of(ResourceQuota(spec=ResourceQuotaSpec(hard)), lambda family: of_families[family])
+    found = used_amounts(ResourceQuota(spec=ResourceQuotaSpec(hard)), lambda family: of_families[family])
     assert found == {MEMORY: 1000, "limits.cambricon.com/mlu.smlu.vmemory": 4}
 
 

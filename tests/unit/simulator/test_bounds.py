@@ -8,7 +8,7 @@ from tests.tiers import examples
 from tests.unit.simulator.builders import as_listed, node, share, small_demo, whole, workload
 
 from purser.simulator import arrivals
-from purser.simulator.bounds import CannotSolve, bounds
+from purser.simulator.bounds import SolverError, bounds
 from purser.simulator.orders import draw_order
 from purser.simulator.patterns import patterns
 
@@ -55,7 +55,7 @@ def test_no_policy_exceeds_them(policy: str) -> None:
 
 def test_an_infeasible_model_is_reported_by_the_solver() -> None:
     one = workload([node("a", 1)], [whole(1), whole(1)])
-    with pytest.raises(CannotSolve, match="infeasible"):
+    with pytest.raises(SolverError, match="infeasible"):
         bounds(one, as_listed(one), 2)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.simulator.builders import small_demo
 
 from purser.simulator.orders import draw_order
-from purser.simulator.parallel import LostProcess, Task, _children_ignore_interrupts, run_all
+from purser.simulator.parallel import LostProcess, Task, _block_interrupts_in_children, run_all
 
 JOBS = 2
 
@@ -87,7 +87,7 @@ def test_an_interrupt_ends_all_workers_at_once() -> None:
 def test_an_interrupt_while_workers_start_waits_until_they_have() -> None:
     before = signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     started = []
-    with pytest.raises(KeyboardInterrupt), _children_ignore_interrupts():
+    with pytest.raises(KeyboardInterrupt), _block_interrupts_in_children():
         assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "as workers inherit it"
         signal.raise_signal(signal.SIGINT)
         started.append("the last one")

@@ -21,7 +21,7 @@ from purser.top.asking import (
     ReadApi,
     StateReader,
     reason_lines,
-    token_in,
+    token_from_file,
 )
 
 from .states import cluster, details, node, waiting
@@ -45,7 +45,7 @@ async def reading(tmp_path, handler):
     token.write_text("secret\n")
     context = authority.server_context(tmp_path, "localhost", ip="127.0.0.1")
     async with serving(handler, context) as url:
-        api = ReadApi(url, token_in(token), ca)
+        api = ReadApi(url, token_from_file(token), ca)
         async with StateReader(api) as reader:
             yield reader, api
 

@@ -9,7 +9,7 @@ import pytest
 from purser.core.state import StateGpuHealth
 from purser.top import keys
 from purser.top.drawing import Shown, drawn, layout_of
-from purser.top.lines import Style, clean, fitted, width, wrapped
+from purser.top.lines import Style, clean, fit_text, width, wrap_text
 from purser.top.screen import Screen, handle_key, settled
 from purser.top.view_names import TopView
 from purser.top.views import age, bar, filtered, table_of
@@ -123,14 +123,14 @@ def test_amounts_and_ages_are_as_people_read_them():
 
 
 def test_text_fits_by_cells_and_not_by_characters():
-    assert fitted("界界界", 5) == "界界~"
-    assert width(fitted("a界界界", 5)) == 5
-    assert fitted("12", 4, right=True) == "  12"
-    assert wrapped("aaa bbb", 3) == ["aaa", "bbb"]
-    assert all(width(line) <= 3 for line in wrapped("界界界 x" + "y" * 9, 3))
+    assert fit_text("界界界", 5) == "界界~"
+    assert width(fit_text("a界界界", 5)) == 5
+    assert fit_text("12", 4, right=True) == "  12"
+    assert wrap_text("aaa bbb", 3) == ["aaa", "bbb"]
+    assert all(width(line) <= 3 for line in wrap_text("界界界 x" + "y" * 9, 3))
     dice = random.Random(1)
     for _ in range(300):
         text = clean("".join(chr(dice.choice((32, 97, 0x754C, 0x301, 0x1F600))) for _ in range(30)))
         cells = dice.randrange(1, 12)
-        assert width(fitted(text, cells)) == cells
-        assert all(width(line) <= max(cells, 2) for line in wrapped(text, cells))
+        assert width(fit_text(text, cells)) == cells
+        assert all(width(line) <= max(cells, 2) for line in wrap_text(text, cells))

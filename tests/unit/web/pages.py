@@ -96,7 +96,7 @@ async def following(source: Source):
     task = asyncio.ensure_future(feed.run())
     try:
         if source.state is not None:
-            await feed.newer_than(0)
+            await feed.wait_for_newer(0)
         yield feed
     finally:
         task.cancel()

@@ -90,7 +90,7 @@ async def test_a_browser_that_reads_the_events_has_the_fleet(history, joins_at):
         for number, state in enumerate(history):
             source.show(state)
             while feed.state is not state:
-                await feed.newer_than(feed.version)
+                await feed.wait_for_newer(feed.version)
             early.read(b"".join(feed.events_after(early_has)).decode())
             early_has = feed.version
             if number >= joins_at:
@@ -109,7 +109,7 @@ async def test_who_is_too_far_behind_gets_the_whole_fleet(monkeypatch):
         behind = feed.version
         for number in range(20):
             source.show(cluster((node("n", gpu(held=number)),)))
-            await feed.newer_than(feed.version)
+            await feed.wait_for_newer(feed.version)
         assert feed.events_after(behind)[0].startswith(b"event: reset")
         assert not b"".join(feed.events_after(feed.version - 1)).startswith(b"event: reset")
         assert feed.events_after(feed.version) == []
@@ -122,7 +122,7 @@ async def test_readers_that_join_while_a_large_fleet_changes_share_one_copy_of_i
         copies = set()
         for number in range(10):
             source.show(cluster((*nodes, node("one", gpu(held=number)))))
-            await feed.newer_than(feed.version)
+            await feed.wait_for_newer(feed.version)
             events = feed.events_after(0)
             copies.add(id(events[1]))
             browser = Browser()
@@ -137,7 +137,7 @@ async def test_who_joins_a_small_fleet_is_not_sent_its_history():
     async with following(source) as feed:
         for number in range(100):
             source.show(cluster((node("n", gpu(held=number)),)))
-            await feed.newer_than(feed.version)
+            await feed.wait_for_newer(feed.version)
         assert len(b"".join(feed.events_after(0))) < 3000
 
 
@@ -145,7 +145,7 @@ async def test_a_problem_of_the_source_is_in_the_status():
     source = Source()
     async with following(source) as feed:
         source.show(problem="not up to date: the API server is away")
-        await feed.newer_than(feed.version)
+        await feed.wait_for_newer(feed.version)
         browser = Browser()
         browser.read(b"".join(feed.events_after(0)).decode())
         assert browser.status["problem"] == "not up to date: the API server is away"

@@ -352,7 +352,7 @@ async def test_a_refused_viewer_sees_nothing_while_the_source_closes():
         feed = await found.feed_of(Viewer("admin", ""))
         source = api.sources.pop(("admin", ""))
         source.fail(ReadRefusedError("expired", 401))
-        await feed.newer_than(feed.version)  # it ends
+        await feed.wait_for_newer(feed.version)  # it ends
         asyncio.get_running_loop().call_later(0.05, closing.set)
         with pytest.raises(ReadRefusedError):
             await found.feed_of(Viewer("admin", ""))

@@ -6,7 +6,7 @@ from tests.unit.top.states import cluster, grant, node
 from purser.core.state import rollout, rollout_node
 from purser.kube import ConfigError, KubeError
 from purser.web.pages import NODES_PER_PAGE
-from purser.web.rollouts import MAX_OPERANDS, disturbed_next, operand_names, rollout_rows
+from purser.web.rollouts import MAX_OPERANDS, next_disturbed, operand_names, rollout_rows
 
 from .pages import Source, served
 from .test_pages import text_of
@@ -101,14 +101,14 @@ def test_nodes_that_need_a_look_come_first_and_pods_are_counted():
         ("n1", False, False, 0),
     ]
     assert operand_names(example()) == ["driver", "mig-manager"]
-    assert [(row.node.name, [grant.pod for grant in row.pods]) for row in disturbed_next(rows)] == [("n2", ["a", "b"])]
+    assert [(row.node.name, [grant.pod for grant in row.pods]) for row in next_disturbed(rows)] == [("n2", ["a", "b"])]
 
 
 def test_whom_the_upgrade_disturbs_is_asked_of_each_step():
     steps = ["upgrade-done", "upgrade-required", "pod-restart-required", "pod-deletion-required", "", "odd"]
     nodes = [_node(f"n{place}", **{"nvidia.com/gpu-driver-upgrade-state": step}) for place, step in enumerate(steps)]
     rows = rollout_rows(rollout({}, nodes), cluster((), (), ()))
-    assert [row.node.name for row in disturbed_next(rows)] == ["n3", "n1"]
+    assert [row.node.name for row in next_disturbed(rows)] == ["n3", "n1"]
     assert {row.node.name: row.step for row in rows} == {
         "n0": "done",
         "n1": "pending",

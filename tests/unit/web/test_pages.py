@@ -14,7 +14,7 @@ from purser.kube import KubeError
 from purser.kube.object_events import ObservedEvent
 from purser.top.steps import PodStep
 from purser.web import pages
-from purser.web.access import is_this_machine
+from purser.web.access import is_local_host
 from purser.web.pages import MAX_EVENTS, NODES_PER_PAGE
 from purser.web.tables import MAX_PODS_OF_A_REASON
 
@@ -310,7 +310,7 @@ async def test_a_pod_that_alone_waits_for_its_reason_has_no_others():
     ],
 )
 async def test_only_requests_for_this_machine_are_answered(host, is_served):
-    assert is_this_machine(host) is is_served
+    assert is_local_host(host) is is_served
     async with served() as (client, _):
         for path in ("/nodes", "/events", "/metrics", "/static/style.css"):
             if not is_served and host:

@@ -61,7 +61,7 @@ async def test_streams_are_compressed_and_readable_at_once():
 
 
 async def test_a_silent_stream_gives_signs_of_life(monkeypatch):
-    monkeypatch.setattr(streaming, "ALIVE_EVERY_S", 0.01)
+    monkeypatch.setattr(streaming, "KEEPALIVE_PERIOD_S", 0.01)
     async with served() as (client, _), client.get("/events?changes") as response:
         await read(response, Browser(), lambda b: b.status)
         async with waiting.limit():
@@ -95,7 +95,7 @@ def opened(monkeypatch):
 
 async def test_a_reader_that_does_not_read_is_cut_off_and_holds_up_nobody(monkeypatch, opened):
     monkeypatch.setattr(streaming, "SEND_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(streaming, "ALIVE_EVERY_S", 0.2)  # by which the server sees that the other client has gone
+    monkeypatch.setattr(streaming, "KEEPALIVE_PERIOD_S", 0.2)  # by which the server sees that the other client has gone
     device = msgspec.structs.replace(gpu(), model="x" * 20_000)
     large = cluster(tuple(node(f"n-{number}", device) for number in range(1000)))
     async with served(Source(large)) as (client, _):

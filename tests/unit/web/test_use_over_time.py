@@ -12,7 +12,7 @@ from tests.unit.top.states import cluster, gpu, grant, node
 from purser.telemetry import listening
 from purser.usage import Prometheus, prometheus
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
-from purser.web.history import UsageHistory, part_of
+from purser.web.history import UsageHistory, usage_of_namespace
 from purser.web.pages import SESSION, Pages, Session
 from purser.web.past_use import past_use
 from purser.web.serving import WEB_LIMITS, web_app
@@ -158,7 +158,7 @@ async def test_a_viewer_of_a_namespace_sees_its_use_and_nobody_elses():
         found, _ = await history.of("1h")
     assert "team-b" in text and "GPU-hours" in text
     assert "team-a" not in text and "All GPUs" not in text and "held and idle" not in text and "3.5" not in text
-    part = part_of(found, "nobody")
+    part = usage_of_namespace(found, "nobody")
     assert (part.usage.namespaces, part.usage.total, part.idle, dict(part.curves.held)) == ((), 0.0, (), {})
 
 

@@ -6,8 +6,8 @@
 - ``encoding``: the file, a Kubernetes List in JSON. `purser.adapters.objects.objects_of_dump` reads it.
 """
 
-from purser.adapters.cluster_files.anonymizing import anonymized
-from purser.adapters.cluster_files.encoding import encoded
-from purser.adapters.cluster_files.trimming import trimmed
+from purser.adapters.cluster_files.anonymizing import anonymize_objects
+from purser.adapters.cluster_files.encoding import encode_objects
+from purser.adapters.cluster_files.trimming import trim_objects
 
-__all__ = ["anonymized", "encoded", "trimmed"]
+__all__ = ["anonymize_objects", "encode_objects", "trim_objects"]

@@ -14,7 +14,7 @@ from purser.core.grant import signing
 from purser.core.grant.disputes import HeldPod, NodeDisputes, RefusedPod, read_disputes
 from purser.core.kubelet.report import format as report_format
 from purser.core.kubelet.report.format import MAX_REPORTED_DEVICES, Holding, KubeletReport, ReportError, ResourceReport
-from purser.core.kubelet.report.idlists import IdList, compact, expand
+from purser.core.kubelet.report.idlists import IdList, compact_ids, expand_ids
 from purser.core.model import ContainerGrant, Grant
 from purser.core.names import (
     CORDON_ANNOTATIONS,
@@ -33,7 +33,7 @@ _BY_CONTAINER: JsonReader[dict[str, Any]] = JsonReader(
     dict[str, Any], f"annotation {INIT_RESOURCES_ANNOTATION}", max_bytes=_MAX_BYTES
 )
 
-_LISTS = (
+_LIST_ANNOTATIONS = (
     *CORDON_ANNOTATIONS,
     selectors.USE_GPUUUID,
     selectors.NOUSE_GPUUUID,
@@ -42,10 +42,10 @@ _LISTS = (
 )
 """Uuids of devices with commas: who wrote them may mean devices that no node has."""
 
-_RECORDS = frozenset(name for dialect in (*SHARING.values(), *VENDORS.values()) for name in dialect.RECORDS)
+_RECORD_ANNOTATIONS = frozenset(name for dialect in (*SHARING.values(), *VENDORS.values()) for name in dialect.RECORDS)
 """What other systems' schedulers write of a placement."""
 
-_NODE_RECORDS = frozenset(name for name in _RECORDS if name.endswith("-node"))
+_NODE_RECORDS = frozenset(name for name in _RECORD_ANNOTATIONS if name.endswith("-node"))
 """Of these the node, which may be gone."""
 
 _DEVICE_IDS = re.compile(r"\b(?:GPU|MIG)-[\w-]+")
@@ -54,9 +54,9 @@ _DEVICE_IDS = re.compile(r"\b(?:GPU|MIG)-[\w-]+")
 
 def names_in(annotations: Mapping[str, str], node: str = "") -> Iterator[Found]:
     """The names that nothing but an annotation has. ``node``: whose they are, of a node's."""
-    for name in _LISTS:
+    for name in _LIST_ANNOTATIONS:
         yield from ((NameKind.GPU, each.strip()) for each in annotations.get(name, "").split(","))
-    for name in sorted(_RECORDS & annotations.keys()):
+    for name in sorted(_RECORD_ANNOTATIONS & annotations.keys()):
         yield from ((NameKind.GPU, each) for each in _DEVICE_IDS.findall(annotations[name]))
     yield from ((NameKind.NODE, annotations[name]) for name in sorted(_NODE_RECORDS & annotations.keys()))
     if (grant := _grant(annotations)) is not None:
@@ -81,7 +81,7 @@ def _names_in_parts(parts: Iterable[ContainerGrant]) -> Iterator[Found]:
         yield from ((NameKind.GPU, share.uuid) for share in part.shares)
 
 
-def replaced(annotations: Mapping[str, str], given: Pseudonyms, node: str = "") -> dict[str, str]:
+def replace_names(annotations: Mapping[str, str], given: Pseudonyms, node: str = "") -> dict[str, str]:
     """The annotations with pseudonyms. What cannot be read of Purser's own is left out. ``node``: as in `names_in`."""
     found: dict[str, str] = {}
     for name, text in annotations.items():
@@ -108,7 +108,7 @@ def replaced(annotations: Mapping[str, str], given: Pseudonyms, node: str = "") 
 
 def _replace_in_text(name: str, text: str, given: Pseudonyms) -> str:
     """A record may be a node's name; an inventory has it in a field. Elsewhere the same word may be a model."""
-    if name in _RECORDS and given.has(NameKind.NODE, text):
+    if name in _RECORD_ANNOTATIONS and given.has(NameKind.NODE, text):
         return given.of(NameKind.NODE, text)
     if not text.startswith(("{", "[")):
         return given.in_text(text)
@@ -204,7 +204,7 @@ def _replaced_holding(found: Holding, given: Pseudonyms) -> Holding:
 
 def _replaced_ids(ids: IdList, given: Pseudonyms) -> IdList:
     try:
-        return compact([given.in_text(each) for each in expand(ids, MAX_REPORTED_DEVICES)])
+        return compact_ids([given.in_text(each) for each in expand_ids(ids, MAX_REPORTED_DEVICES)])
     except ValueError:
         return ()
 

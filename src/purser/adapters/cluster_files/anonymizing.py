@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from purser.adapters.cluster_files import annotations
 from purser.adapters.cluster_files.pseudonyms import NameKind, Pseudonyms
-from purser.adapters.cluster_files.selectors import Found, SelectorNames, compared, is_known, key_of
+from purser.adapters.cluster_files.selectors import Found, SelectorNames, is_known, key_of, numeric_keys
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.objects import ClusterObjects
 from purser.core.names import SCHEDULER_NAME
@@ -41,7 +41,7 @@ from purser.kube.workloads import POD_TEMPLATE_HASH, REPLICA_SETS, Workload
 
 AnyCondition = TypeVar("AnyCondition", NodeCondition, PodCondition)
 
-LEFT_OUT = "(omitted from the anonymized snapshot)"
+OMITTED_MESSAGE = "(omitted from the anonymized snapshot)"
 """In place of messages: they may quote anything."""
 
 _SCHEDULERS = frozenset(
@@ -63,7 +63,7 @@ _PATHS = frozenset(
 """Parts of paths that say what a pod reaches of its node; of all others the place does not matter."""
 
 
-def anonymized(objects: ClusterObjects) -> tuple[ClusterObjects, Pseudonyms]:
+def anonymize_objects(objects: ClusterObjects) -> tuple[ClusterObjects, Pseudonyms]:
     """The objects under pseudonyms. Kept: amounts, resources, models, times, labels and taints of Kubernetes, of
     vendors and of schedulers by their keys, and the values that are no names (`selectors`). Ids of GPUs are replaced,
     too. Notes on what could not be read are left out: they have names."""
@@ -77,19 +77,19 @@ class _NameCollector:
 
     def __init__(self, objects: ClusterObjects) -> None:
         self._objects = objects
-        selecting = [
+        constraints = [
             *(each.spec.affinity for each in objects.pods),
             *(each.spec.node_affinity.required for each in objects.volumes),
         ]
-        self.selectors = SelectorNames(frozenset(key for each in selecting for key in compared(each)))
+        self.selectors = SelectorNames(frozenset(key for each in constraints for key in numeric_keys(each)))
 
     def found(self) -> Mapping[NameKind, set[str]]:
         names: defaultdict[NameKind, set[str]] = defaultdict(set)
-        for kind, name in self._all():
+        for kind, name in self._find_names():
             names[kind].add(name)
         return names
 
-    def _all(self) -> Iterator[Found]:
+    def _find_names(self) -> Iterator[Found]:
         objects = self._objects
         for node in objects.nodes:
             yield NameKind.NODE, node.metadata.name
@@ -113,7 +113,7 @@ class _NameCollector:
         for volume in objects.volumes:
             yield NameKind.VOLUME, volume.metadata.name
             yield from self._meta(volume.metadata)
-            yield from self.selectors.within(volume.spec.node_affinity.required)
+            yield from self.selectors.replaced_selector(volume.spec.node_affinity.required)
         for kind, workloads in objects.workloads.items():
             for each in workloads:
                 hashed = each.metadata.labels.get(POD_TEMPLATE_HASH, "")
@@ -139,8 +139,8 @@ class _NameCollector:
         yield from self.selectors.labels(spec.node_selector)
         for toleration in spec.tolerations:
             yield from self.selectors.taint(toleration.key, toleration.value)
-        yield from self.selectors.within(spec.affinity)
-        yield from self.selectors.within(spec.topology_spread_constraints)
+        yield from self.selectors.replaced_selector(spec.affinity)
+        yield from self.selectors.replaced_selector(spec.topology_spread_constraints)
         yield NameKind.SCHEDULER, spec.scheduler_name
         yield from ((NameKind.GATE, gate) for gate in _gates(spec.scheduling_gates))
         for volume in spec.volumes:
@@ -209,7 +209,7 @@ def _is_known_part(part: str) -> bool:
     return part in _PATHS or part.startswith("nvidia")
 
 
-def _names_something(word: str) -> bool:
+def _contains_name(word: str) -> bool:
     """Whether a quota's word has a name in it, of a storage class or a kind: no decision on a pod reads these."""
     return word.startswith("count/") or ".storageclass.storage.k8s.io/" in word
 
@@ -250,7 +250,7 @@ class _Anonymizer:
             namespace=of(NameKind.NAMESPACE, meta.namespace),
             uid=of(NameKind.UID, meta.uid),
             labels=self._selectors.replaced_labels(meta.labels, self._given),
-            annotations=annotations.replaced(meta.annotations, self._given, node),
+            annotations=annotations.replace_names(meta.annotations, self._given, node),
             owner_references=tuple(self._owner(each, hashed) for each in meta.owner_references),
         )
 
@@ -265,7 +265,7 @@ class _Anonymizer:
         return given if base == name else f"{given}-{self._given.of(NameKind.VALUE, hashed)}"
 
     def _quota(self, found: ResourceQuota) -> ResourceQuota:
-        hard = {word: amount for word, amount in found.spec.hard.items() if not _names_something(word)}
+        hard = {word: amount for word, amount in found.spec.hard.items() if not _contains_name(word)}
         return replace(found, metadata=self._meta(found.metadata, NameKind.QUOTA), spec=replace(found.spec, hard=hard))
 
     def _node(self, node: Node) -> Node:
@@ -285,7 +285,7 @@ class _Anonymizer:
         status = replace(
             pod.status,
             nominated_node_name=self._given.of(NameKind.NODE, pod.status.nominated_node_name),
-            message=_redacted(pod.status.message),
+            message=_redact(pod.status.message),
             conditions=tuple(map(_condition, pod.status.conditions)),
             init_container_statuses=tuple(map(self._container_status, pod.status.init_container_statuses)),
             container_statuses=tuple(map(self._container_status, pod.status.container_statuses)),
@@ -388,16 +388,16 @@ class _Anonymizer:
 
 
 def _condition(found: AnyCondition) -> AnyCondition:
-    return replace(found, message=_redacted(found.message))
+    return replace(found, message=_redact(found.message))
 
 
 def _state(found: ContainerState) -> ContainerState:
     waiting, terminated = found.waiting, found.terminated
     return ContainerState(
-        waiting and replace(waiting, message=_redacted(waiting.message)),
-        terminated and replace(terminated, message=_redacted(terminated.message)),
+        waiting and replace(waiting, message=_redact(waiting.message)),
+        terminated and replace(terminated, message=_redact(terminated.message)),
     )
 
 
-def _redacted(message: str) -> str:
-    return LEFT_OUT if message else ""
+def _redact(message: str) -> str:
+    return OMITTED_MESSAGE if message else ""

@@ -17,7 +17,7 @@ _EMPTY_CLAIM_LIST = b'{"apiVersion":"v1","kind":"PersistentVolumeClaimList","ite
 """Where there are no claims: a file without any does not say whether somebody asked for them."""
 
 
-def encoded(objects: ClusterObjects, *, compressed: bool = False) -> bytes:
+def encode_objects(objects: ClusterObjects, *, compressed: bool = False) -> bytes:
     """The file's bytes. ``compressed``: with gzip, the same bytes for the same objects."""
     body = b'{"apiVersion":"v1","kind":"List","metadata":{},"items":[\n' + b",\n".join(_items(objects)) + b"\n]}\n"
     return gzip.compress(body, mtime=0) if compressed else body

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 
 
 class NameKind(StrEnum):
@@ -30,7 +30,7 @@ class NameKind(StrEnum):
     ADDRESS = "address"
 
 
-_NATURAL = frozenset({NameKind.NODE, NameKind.GPU})
+_NATURALLY_SORTED = frozenset({NameKind.NODE, NameKind.GPU})
 """Whose order is that of people (`n2` before `n10`): of others texts are compared."""
 
 _WORD = r"[\w.-]+"
@@ -43,7 +43,7 @@ class Pseudonyms:
     """Made once, of all names that there are."""
 
     def __init__(self, names: Mapping[NameKind, Iterable[str]]) -> None:
-        self._of = {kind: _numbered(kind, found) for kind, found in names.items()}
+        self._of = {kind: _build_pseudonyms(kind, found) for kind, found in names.items()}
         nodes = self._of.get(NameKind.NODE, {})
         gpus = self._of.get(NameKind.GPU, {})
         for uuid in gpus:
@@ -82,8 +82,8 @@ class Pseudonyms:
         return {given: name for found in self._of.values() for name, given in found.items()}
 
 
-def _numbered(kind: NameKind, names: Iterable[str]) -> dict[str, str]:
-    key: Callable[[str], Any] = natural if kind in _NATURAL else str
+def _build_pseudonyms(kind: NameKind, names: Iterable[str]) -> dict[str, str]:
+    key: Callable[[str], Any] = natural_sort_key if kind in _NATURALLY_SORTED else str
     found = sorted({name for name in names if name}, key=key)
     width = len(str(len(found)))
     return {name: f"{kind.value}-{number:0{width}}" for number, name in enumerate(found, 1)}

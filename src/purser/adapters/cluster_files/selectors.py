@@ -47,14 +47,14 @@ _NAMES_OF = {
 """Keys, and a field, whose values are names of objects."""
 
 _TAINT_WORDS = frozenset({"", "true", "false", "present", "yes", "no"})
-_NUMBERED = frozenset({"Gt", "Lt"})
+_NUMERIC_OPERATORS = frozenset({"Gt", "Lt"})
 
 
 class SelectorNames:
     """Finds the names in what selects, and replaces them."""
 
     def __init__(self, kept: frozenset[str] = frozenset()) -> None:
-        """``kept``: keys whose values stay, because an affinity compares them as numbers (`compared`)."""
+        """``kept``: keys whose values stay, because an affinity compares them as numbers (`numeric_keys`)."""
         self._kept = kept
 
     def labels(self, labels: Mapping[str, str]) -> Iterator[Found]:
@@ -88,11 +88,11 @@ class SelectorNames:
         """The value of a taint or toleration."""
         return next((given.of(kind, each) for kind, each in self._taint_value(key, value)), value)
 
-    def within(self, found: Any) -> Iterator[Found]:
+    def replaced_selector(self, found: Any) -> Iterator[Found]:
         """Of an affinity, spread constraints or the like, as they came."""
         if isinstance(found, list):
             for each in found:
-                yield from self.within(each)
+                yield from self.replaced_selector(each)
         if not isinstance(found, dict):
             return
         if isinstance(key := found.get("key"), str) and "operator" in found:
@@ -112,7 +112,7 @@ class SelectorNames:
             elif name == "namespaces" and isinstance(each, list):
                 yield from ((NameKind.NAMESPACE, str(namespace)) for namespace in each)
             else:
-                yield from self.within(each)
+                yield from self.replaced_selector(each)
 
     def replaced_labels(self, labels: Mapping[str, str], given: Pseudonyms) -> dict[str, str]:
         """Labels, or a selector of them."""
@@ -131,8 +131,8 @@ class SelectorNames:
             return found
         if isinstance(key := found.get("key"), str) and "operator" in found:
             values = found.get("values")
-            there = {"values": [self.replaced_value(key, str(each), given) for each in values]} if values else {}
-            return {"key": key_of(key, given), "operator": found["operator"], **there}
+            values_field = {"values": [self.replaced_value(key, str(each), given) for each in values]} if values else {}
+            return {"key": key_of(key, given), "operator": found["operator"], **values_field}
         return {name: self._replaced_field(name, each, given) for name, each in found.items()}
 
     def _replaced_field(self, name: str, found: Any, given: Pseudonyms) -> Any:
@@ -147,19 +147,19 @@ class SelectorNames:
         return self.replaced(found, given)
 
     def _is_kept_as_is(self, key: str) -> bool:
-        return key in self._kept or key in _DESCRIPTIVE_KEYS or _is_of(key, _DESCRIPTIVE_DOMAINS)
+        return key in self._kept or key in _DESCRIPTIVE_KEYS or _is_in_domains(key, _DESCRIPTIVE_DOMAINS)
 
 
-def compared(found: Any) -> Iterator[str]:
+def numeric_keys(found: Any) -> Iterator[str]:
     """The keys that an affinity compares as numbers."""
     if isinstance(found, list):
         for each in found:
-            yield from compared(each)
+            yield from numeric_keys(each)
     elif isinstance(found, dict):
-        if found.get("operator") in _NUMBERED and isinstance(found.get("key"), str):
+        if found.get("operator") in _NUMERIC_OPERATORS and isinstance(found.get("key"), str):
             yield found["key"]
         for each in found.values():
-            yield from compared(each)
+            yield from numeric_keys(each)
 
 
 def is_known(key: str) -> bool:
@@ -167,7 +167,7 @@ def is_known(key: str) -> bool:
     domain, _, name = key.partition("/")
     if domain == _ROLES:
         return name in _KNOWN_ROLES
-    return not key or _is_of(key, _KNOWN_DOMAINS) or key in (*_NAMES_OF, GPU_COUNT, "pod-template-hash")
+    return not key or _is_in_domains(key, _KNOWN_DOMAINS) or key in (*_NAMES_OF, GPU_COUNT, "pod-template-hash")
 
 
 def key_of(key: str, given: Pseudonyms) -> str:
@@ -175,6 +175,6 @@ def key_of(key: str, given: Pseudonyms) -> str:
     return key if is_known(key) else given.of(NameKind.LABEL, key)
 
 
-def _is_of(key: str, domains: tuple[str, ...]) -> bool:
+def _is_in_domains(key: str, domains: tuple[str, ...]) -> bool:
     domain, slash, _ = key.partition("/")
     return bool(slash) and any(domain == each or domain.endswith(f".{each}") for each in domains)

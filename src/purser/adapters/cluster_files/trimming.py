@@ -10,12 +10,12 @@ from purser.adapters.nodes import DEVICE_ANNOTATIONS
 from purser.adapters.objects import ClusterObjects
 from purser.core.dialects import SHARING, VENDORS, kai, policies, selectors
 from purser.core.grant.share_variables import (
-    BESIDE_GPUS,
     CORE_POLICY,
     DEVICES,
     DISABLE_CONTROL,
+    EXTRA_DEVICE_VARIABLES,
     LIMITS,
-    LOADER,
+    LOADER_VARIABLES,
     MPS,
     VISIBLE_DEVICES,
 )
@@ -99,36 +99,36 @@ NODE_ANNOTATIONS = frozenset(
 )
 NAMESPACE_ANNOTATIONS = frozenset({ENFORCEMENT_ANNOTATION})
 
-_VARIABLES = (BESIDE_GPUS, DEVICES, LIMITS, LOADER, MPS)
+_VARIABLES = (EXTRA_DEVICE_VARIABLES, DEVICES, LIMITS, LOADER_VARIABLES, MPS)
 """Names of variables that decide where a pod goes by being there."""
 
 _VALUES = frozenset({DISABLE_CONTROL, CORE_POLICY, VISIBLE_DEVICES})
 """And those whose value does."""
 
 
-def trimmed(objects: ClusterObjects) -> ClusterObjects:
+def trim_objects(objects: ClusterObjects) -> ClusterObjects:
     """What a decision on any pod of the cluster reads."""
     return replace(
         objects,
         nodes=tuple(map(_node, objects.nodes)),
         pods=tuple(map(_pod, objects.pods)),
-        quotas=tuple(_trimmed(each) for each in objects.quotas),
-        namespaces=tuple(_trimmed(each, NAMESPACE_ANNOTATIONS) for each in objects.namespaces),
-        claims=None if objects.claims is None else tuple(_trimmed(each) for each in objects.claims),
-        volumes=tuple(_trimmed(each) for each in objects.volumes),
-        workloads={kind: tuple(_trimmed(each) for each in found) for kind, found in objects.workloads.items()},
+        quotas=tuple(_trim_metadata(each) for each in objects.quotas),
+        namespaces=tuple(_trim_metadata(each, NAMESPACE_ANNOTATIONS) for each in objects.namespaces),
+        claims=None if objects.claims is None else tuple(_trim_metadata(each) for each in objects.claims),
+        volumes=tuple(_trim_metadata(each) for each in objects.volumes),
+        workloads={kind: tuple(_trim_metadata(each) for each in found) for kind, found in objects.workloads.items()},
     )
 
 
-def _trimmed(found: NamedT, annotations: Collection[str] = ()) -> NamedT:
+def _trim_metadata(found: NamedT, annotations: Collection[str] = ()) -> NamedT:
     return replace(found, metadata=_metadata(found.metadata, annotations))
 
 
 def _metadata(found: ObjectMeta, annotations: Collection[str]) -> ObjectMeta:
-    return replace(found, resource_version="", annotations=_only_named(found.annotations, annotations))
+    return replace(found, resource_version="", annotations=_filter_by_name(found.annotations, annotations))
 
 
-def _only_named(found: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+def _filter_by_name(found: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name in names}
 
 
@@ -137,7 +137,7 @@ def _node(node: Node) -> Node:
     info = NodeSystemInfo(kubelet_version=status.node_info.kubelet_version)
     not_ready = tuple(each for each in status.conditions if each.type == "Ready" and each.status != "True")
     kept = NodeStatus(status.capacity, status.allocatable, info, not_ready)
-    return replace(_trimmed(node, NODE_ANNOTATIONS), status=kept)
+    return replace(_trim_metadata(node, NODE_ANNOTATIONS), status=kept)
 
 
 def _pod(pod: ScheduledPod) -> ScheduledPod:
@@ -153,7 +153,7 @@ def _pod(pod: ScheduledPod) -> ScheduledPod:
         init_container_statuses=tuple(filter(_is_informative, pod.status.init_container_statuses)),
         container_statuses=tuple(filter(_is_informative, pod.status.container_statuses)),
     )
-    return replace(_trimmed(pod, POD_ANNOTATIONS), spec=spec, status=status)
+    return replace(_trim_metadata(pod, POD_ANNOTATIONS), spec=spec, status=status)
 
 
 def _is_informative(found: ContainerStatus) -> bool:

@@ -59,8 +59,10 @@ def node_specification(
     ``devices``: names in /dev, by name of CDI. ``files``: paths below the driver's root that come with each."""
     mounts = tuple(CdiMount(f"{host.driver_root}{path}", path, _READ_ONLY) for path in files)
     edits = ((name, _with_nodes(host, names)) for name, names in devices.items())
-    some = (CdiDevice(name, msgspec.structs.replace(each, mounts=mounts)) for name, each in edits if each.device_nodes)
-    return specification_of(of, some)
+    cdi_devices = (
+        CdiDevice(name, msgspec.structs.replace(each, mounts=mounts)) for name, each in edits if each.device_nodes
+    )
+    return specification_of(of, cdi_devices)
 
 
 def _common_edits(host: CdiHost, files: DriverFiles | None) -> CdiEdits:

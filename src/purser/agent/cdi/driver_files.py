@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from purser.agent.cdi.tree import HostTree
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.nvml.library import LIBRARY_FOLDERS
 
 _FOLDERS = (
@@ -112,10 +112,10 @@ def find_driver_files(root: HostTree, version: str) -> DriverFiles:
 
 def _libraries(root: HostTree, version: str) -> tuple[str, ...]:
     folders = {at: None for at in map(root.resolved, _FOLDERS) if at is not None}
-    with_driver = [each for each in folders if root.matching(f"{each}/lib*.so.{version}")]
+    with_driver = [each for each in folders if root.glob(f"{each}/lib*.so.{version}")]
     patterns = [f"{folder}{each}/*.so.{version}" for folder in with_driver for each in ("", "/vdpau")]
     patterns += [f"{folder}/{each}" for folder in with_driver for each in _OTHER_VERSIONED_LIBRARIES]
-    found = (root.resolved(path) for pattern in patterns for path in root.matching(pattern))
+    found = (root.resolved(path) for pattern in patterns for path in root.glob(pattern))
     return tuple(dict.fromkeys(path for path in found if path is not None))
 
 
@@ -147,12 +147,12 @@ def _firmware(root: HostTree, version: str) -> list[str]:
     release = os.uname().release
     folders = [f"/lib/firmware/updates/{release}", "/lib/firmware/updates", f"/lib/firmware/{release}", "/lib/firmware"]
     try:
-        own = read_start(_FIRMWARE_PATH, os.pathconf("/", "PC_PATH_MAX")).decode(errors="replace").strip()
+        own = read_head(_FIRMWARE_PATH, os.pathconf("/", "PC_PATH_MAX")).decode(errors="replace").strip()
     except OSError:
         own = ""
     if own.startswith("/"):
         folders.insert(0, own.rstrip("/"))
-    found = (path for each in folders for path in root.matching(f"{each}/nvidia/{version}/gsp*.bin"))
+    found = (path for each in folders for path in root.glob(f"{each}/nvidia/{version}/gsp*.bin"))
     return list(dict.fromkeys(found))
 
 
@@ -168,9 +168,9 @@ def _first_matches(
     root: HostTree, folders: Iterable[str], names: Iterable[str], *, programs: bool = False
 ) -> Iterator[str]:
     """Of each name, the file in the first folder that has it."""
-    folders, is_one = tuple(folders), root.is_executable if programs else root.is_file
+    folders, exists = tuple(folders), root.is_executable if programs else root.is_file
     for name in names:
-        path = next((f"{each}/{name}" for each in folders if is_one(f"{each}/{name}")), None)
+        path = next((f"{each}/{name}" for each in folders if exists(f"{each}/{name}")), None)
         if path is not None:
             yield path
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from purser.agent.cdi.building import CdiHost, GpuNodes, gpu_specification, node_specification
 from purser.agent.cdi.driver_files import find_driver_files
-from purser.agent.cdi.names import MORE_CLASSES
+from purser.agent.cdi.names import NON_GPU_CLASSES
 from purser.agent.cdi.specification import CdiSpecification
 from purser.agent.cdi.tree import HostTree
 from purser.agent.devicefiles import (
@@ -45,10 +45,10 @@ class CdiFinder:
         place = driver_place(held, settings.driver_root_file, settings.driver_roots, settings.host_root)
         self._place = place
         host = HostTree(settings.host_root)
-        self._root = HostTree(_followed(host, place.root))
+        self._root = HostTree(_resolve_host_path(host, place.root))
         self._hook = held.cdi_hook if host.is_executable(held.cdi_hook) else ""
         self._files = find_driver_files(self._root, basis.info.version) if basis.info.version else None
-        self.dev = _followed(host, f"{place.dev_root.rstrip('/')}/dev")
+        self.dev = _resolve_host_path(host, f"{place.dev_root.rstrip('/')}/dev")
         """Where this process finds the host's device files."""
 
     def specifications(self) -> dict[str, CdiSpecification]:
@@ -73,7 +73,7 @@ class CdiFinder:
         yield "gpu", gpu_specification(host, self._files, dict(self._gpus(host.nodes)))
         channels = {str(each): (f"{IMEX_CHANNEL}{each}",) for each in held.imex_channels}
         yield "imex-channel", node_specification("imex-channel", host, channels)
-        for of in MORE_CLASSES:
+        for of in NON_GPU_CLASSES:
             if getattr(held, of):
                 names = [each for each in host.nodes if each.startswith(_NODES_OF[of])]
                 files = [each for each in _GDS_FILES if self._root.resolved(each)] if of == "gds" else []
@@ -85,11 +85,11 @@ class CdiFinder:
         own = own_device_files(gpus, read_mig_minors(on_host(self._settings, MIG_MINORS)))
         names = device_indexes(gpus) if self._held.device_ids == "index" else {}
         for gpu in gpus:
-            drawing = self._dri_nodes(gpu, files)
+            dri_nodes = self._dri_nodes(gpu, files)
             if gpu.uuid in own and not gpu.is_partitioned:
-                yield names.get(gpu.uuid, gpu.uuid), GpuNodes((*own[gpu.uuid], *drawing.names), drawing.links)
+                yield names.get(gpu.uuid, gpu.uuid), GpuNodes((*own[gpu.uuid], *dri_nodes.names), dri_nodes.links)
             for mig in gpu.migs if gpu.uuid in own else ():
-                also = drawing if _GRAPHICS_ATTRIBUTE in mig.profile else GpuNodes(())
+                also = dri_nodes if _GRAPHICS_ATTRIBUTE in mig.profile else GpuNodes(())
                 yield names.get(mig.uuid, mig.uuid), GpuNodes((*own[mig.uuid], *also.names), also.links)
 
     def _dri_nodes(self, gpu: Gpu, files: Mapping[str, DeviceFile]) -> GpuNodes:
@@ -105,9 +105,9 @@ class CdiFinder:
         return GpuNodes(names, tuple(links))
 
 
-def _followed(host: HostTree, path: str) -> Path:
+def _resolve_host_path(host: HostTree, path: str) -> Path:
     """Where this process finds a folder of the host, which may be a link there."""
-    return host.here(host.resolved(path) or path)
+    return host.local_path(host.resolved(path) or path)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -5,14 +5,14 @@ from pathlib import Path
 CDI_FOLDER = Path("/run/cdi")
 """On the host. NVIDIA's plugin says /var/run, which is a link that only the host itself can follow."""
 
-MORE_CLASSES = ("gdrcopy", "gds", "mofed")
+NON_GPU_CLASSES = ("gdrcopy", "gds", "mofed")
 """Of devices that are not GPUs; their settings have these names."""
 
 VENDOR = "k8s.device-plugin.nvidia.com"
 """NVIDIA's device plugin's: a node has one of the two plugins, and one file."""
 
 
-CLASSES = ("gpu", "imex-channel", *MORE_CLASSES)
+CLASSES = ("gpu", "imex-channel", *NON_GPU_CLASSES)
 
 
 def cdi_kind(of: str) -> str:

@@ -69,23 +69,23 @@ class CdiSpecification(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """What a container is given once, whichever of the devices it has."""
 
 
-_NOTHING = CdiEdits()
+_NO_EDITS = CdiEdits()
 
 
-def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _NOTHING) -> CdiSpecification | None:
+def specification_of(of: str, devices: Iterable[CdiDevice], common: CdiEdits = _NO_EDITS) -> CdiSpecification | None:
     """The specification of a class of devices. ``common``: what a container is given with any of them.
 
     A device that gives a container nothing is left out. None: no device is left, which no specification can say.
     """
-    alone = msgspec.structs.replace(common, env=(*common.env, _VOID_VISIBLE_DEVICES))
-    return plain_specification(cdi_kind(of), devices, alone)
+    common_edits = msgspec.structs.replace(common, env=(*common.env, _VOID_VISIBLE_DEVICES))
+    return plain_specification(cdi_kind(of), devices, common_edits)
 
 
 def plain_specification(
-    kind: str, devices: Iterable[CdiDevice], common: CdiEdits = _NOTHING
+    kind: str, devices: Iterable[CdiDevice], common: CdiEdits = _NO_EDITS
 ) -> CdiSpecification | None:
     """The same of any kind, such as ``intel.com/net-pci``, whose devices may come beside GPUs of NVIDIA's runtime."""
-    some = tuple(sorted((each for each in devices if each.container_edits != _NOTHING), key=lambda each: each.name))
+    some = tuple(sorted((each for each in devices if each.container_edits != _NO_EDITS), key=lambda each: each.name))
     if not some:
         return None
     return CdiSpecification(

@@ -15,7 +15,7 @@ class HostTree:
     def __init__(self, base: Path) -> None:
         self._base = base
 
-    def here(self, path: str) -> Path:
+    def local_path(self, path: str) -> Path:
         """The path by which this process finds it; links on the way to it have to be resolved before."""
         return self._base / path.lstrip("/")
 
@@ -28,11 +28,11 @@ class HostTree:
                 found = {"/": PurePosixPath("/"), "..": found.parent}.get(part, found)
                 continue
             try:
-                mode = self.here(f"{found / part}").lstat().st_mode
+                mode = self.local_path(f"{found / part}").lstat().st_mode
                 if not stat.S_ISLNK(mode):
                     found /= part
                     continue
-                parts.extend(reversed(self.here(f"{found / part}").readlink().parts))
+                parts.extend(reversed(self.local_path(f"{found / part}").readlink().parts))
             except OSError:
                 return None
             links += 1
@@ -44,11 +44,11 @@ class HostTree:
         """What is in a folder, sorted; nothing where there is none."""
         at = self.resolved(folder)
         try:
-            return sorted(os.listdir(self.here(at))) if at is not None else []  # noqa: PTH208  names are all it takes
+            return sorted(os.listdir(self.local_path(at))) if at is not None else []  # noqa: PTH208  names are all it takes
         except OSError:
             return []
 
-    def matching(self, pattern: str) -> list[str]:
+    def glob(self, pattern: str) -> list[str]:
         """Files, no folders, of a pattern whose last part alone has wildcards; they may be links, or below links."""
         folder, _, name = pattern.rpartition("/")
         names = [name] if "*" not in name else [each for each in self.names(folder or "/") if fnmatchcase(each, name)]
@@ -59,16 +59,16 @@ class HostTree:
         folder, _, name = path.rpartition("/")
         at = self.resolved(folder or "/")
         try:
-            return None if at is None else str(self.here(f"{at}/{name}").readlink())
+            return None if at is None else str(self.local_path(f"{at}/{name}").readlink())
         except OSError:
             return None
 
     def is_executable(self, path: str) -> bool:
         """Whether it is a file that can be executed."""
         at = self.resolved(path)
-        return at is not None and self.is_file(at) and os.access(self.here(at), os.X_OK)
+        return at is not None and self.is_file(at) and os.access(self.local_path(at), os.X_OK)
 
     def is_file(self, path: str) -> bool:
         """Whether there is one, or a socket or the like."""
         at = self.resolved(path)
-        return at is not None and not self.here(at).is_dir()
+        return at is not None and not self.local_path(at).is_dir()

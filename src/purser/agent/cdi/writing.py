@@ -11,12 +11,12 @@ from purser.agent.allocation import DeviceList
 from purser.agent.cdi.finding import CdiFinder
 from purser.agent.cdi.names import CDI_FOLDER, CLASSES, file_name
 from purser.agent.cdi.specification import CdiSpecification
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.agent.inotify import FolderWatch
 from purser.agent.inventory import InventoryBasis, on_host
 from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.kube.racing import until
 
 log = structlog.get_logger("purser.agent")
@@ -47,19 +47,19 @@ class CdiWriter:
         """Return once the specification has all of these."""
         listed = self.devices.value
         while not listed.issuperset(devices):
-            listed = await self.devices.differs(listed)
+            listed = await self.devices.wait_for_change(listed)
 
     async def run(self) -> None:
         """Write specifications, and remove those that are not wanted any more, until cancelled."""
         basis = None
         while True:
-            basis = await self._basis.differs(basis)
+            basis = await self._basis.wait_for_change(basis)
             if basis is None:
                 continue
             if self._is_wanted(basis):
-                await until(self._follow(basis), self._basis.differs(basis))
+                await until(self._follow(basis), self._basis.wait_for_change(basis))
             else:
-                self._keep({})
+                self._sync({})
 
     def _is_wanted(self, basis: InventoryBasis) -> bool:
         """kubelet keeps the names that a container was given for as long as its pod lives: without the specification
@@ -71,19 +71,19 @@ class CdiWriter:
     async def _follow(self, basis: InventoryBasis) -> None:
         """Write again whenever device files come or go, until nothing names the devices any more."""
         settings = self._settings
-        finder = await in_thread(lambda: CdiFinder(settings, basis), "purser-cdi")
+        finder = await run_in_thread(lambda: CdiFinder(settings, basis), "purser-cdi")
         for problem in finder.problems():
             log.warning("CDI specifications are incomplete", problem=problem)
         with FolderWatch(finder.dev) as watch:
             while self._is_wanted(basis):
-                self._keep(await in_thread(finder.specifications, "purser-cdi"))
+                self._sync(await run_in_thread(finder.specifications, "purser-cdi"))
                 await watch.changed()
-        self._keep({})
+        self._sync({})
 
-    def _keep(self, wanted: Mapping[str, CdiSpecification]) -> None:
+    def _sync(self, wanted: Mapping[str, CdiSpecification]) -> None:
         try:
             for of in CLASSES:
-                self._keep_one(of, wanted.get(of))
+                self._sync_class(of, wanted.get(of))
             self.devices.set(frozenset(each.name for each in wanted["gpu"].devices) if "gpu" in wanted else frozenset())
             self.problem = ""
         except OSError as error:
@@ -91,7 +91,7 @@ class CdiWriter:
                 log.error("Cannot write the CDI specifications", folder=str(self._folder), error=str(error))
             self.problem = f"cannot write the CDI specifications: {error}"
 
-    def _keep_one(self, of: str, wanted: CdiSpecification | None) -> None:
+    def _sync_class(self, of: str, wanted: CdiSpecification | None) -> None:
         """Raises OSError."""
         path = self._folder / file_name(of)
         if wanted is None:
@@ -101,7 +101,7 @@ class CdiWriter:
                 log.info("Removed a CDI specification", file=path.name)
             return
         content = msgspec.json.encode(wanted)
-        if not path.exists() or read_start(path, len(content) + 1) != content:
+        if not path.exists() or read_head(path, len(content) + 1) != content:
             self._folder.mkdir(parents=True, exist_ok=True)
             replace_file(path, content)
             log.info("Wrote a CDI specification", file=path.name, devices=[each.name for each in wanted.devices])

@@ -31,20 +31,20 @@ def check_config(settings: AgentSettings) -> Iterator[CheckResult]:
 
 def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[CheckResult]:
     """What of the file does not go with these GPUs; of a folder what the file does that is the default. Blocks."""
-    path = _file_of_all(settings)
+    path = _default_file(settings)
     try:
-        config = config_of(settings.sharing) if path is None else _read(settings, path)
+        config = config_of(settings.sharing) if path is None else _read_config(settings, path)
     except SharingError:  # reported by the check of it
         return
-    called = "the agent's options" if path is None else str(path)
+    source = "the agent's options" if path is None else str(path)
     problems: list[str] = []
     try:
         basis = InventoryBasis(config, DriverInfo(), tuple(gpus))
         make_inventory(settings, basis, {}, Holders(), "", None, problems)
     except SharingError as error:
-        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {error}", _CORRECT_FILE)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {error}", _CORRECT_FILE)
     for problem in problems:
-        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {problem}", _CORRECT_ENTRY)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {problem}", _CORRECT_ENTRY)
 
 
 def held_settings(settings: AgentSettings) -> PluginSettings:
@@ -52,7 +52,7 @@ def held_settings(settings: AgentSettings) -> PluginSettings:
     file = settings.sharing.file
     if file is not None and settings.sharing.folder is None:
         try:
-            return _read(settings, file).settings
+            return _read_config(settings, file).settings
         except SharingError:  # reported by the check of it
             pass
     return config_of(settings.sharing).settings
@@ -77,7 +77,7 @@ def _check_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult
 
 def _check_file(settings: AgentSettings, file: Path, called: str) -> Iterator[CheckResult]:
     try:
-        config = _read(settings, file)
+        config = _read_config(settings, file)
     except SharingError as error:
         yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {error}", _CORRECT_FILE)
         return
@@ -87,11 +87,11 @@ def _check_file(settings: AgentSettings, file: Path, called: str) -> Iterator[Ch
         yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{called}: {note}", _CORRECT_UNLESS_INTENDED)
 
 
-def _read(settings: AgentSettings, file: Path) -> SharingConfig:
+def _read_config(settings: AgentSettings, file: Path) -> SharingConfig:
     return config_of(settings.sharing, file.name, config_text(file), settings.node_name)
 
 
-def _file_of_all(settings: AgentSettings) -> Path | None:
+def _default_file(settings: AgentSettings) -> Path | None:
     """The file of nodes without a label; None: there is none, or the label decides."""
     sharing = settings.sharing
     if sharing.folder is None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from purser.agent.checking.config import check_config_on
 from purser.agent.checking.mig import check_on_demand, problems_of_instances, wants_on_demand
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.inventory import on_host
 from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu, for_pods
 from purser.agent.nvml.library import LIBRARY_FOLDERS
 from purser.agent.settings import AgentSettings
 from purser.agent.sysfs import NVIDIA_VENDOR
-from purser.agent.threads import in_thread
-from purser.core.device.counting import is_for_pods
+from purser.agent.threads import run_in_thread
+from purser.core.device.counting import is_usable_by_pods
 
 _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
@@ -38,7 +38,9 @@ of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go`
 _NO_DXG = (
     "Update NVIDIA's driver on Windows and the WSL kernel (wsl --update): the kernel's module dxgkrnl creates the file."
 )
-_UNCOUNTED = "drives the machine's display, so pods do not get this GPU; NVIDIA's device plugin does not list it either"
+_DISPLAY_GPU_NOTE = (
+    "drives the machine's display, so pods do not get this GPU; NVIDIA's device plugin does not list it either"
+)
 _REBOOT = (
     "The old module is still loaded: reboot the node, or unload the module (modprobe -r) while nothing uses the GPUs."
 )
@@ -47,11 +49,11 @@ _REBOOT = (
 async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
     """The module first: without it the library says no more than that it cannot reach the driver."""
     module = _module_version(settings)
-    cuts = wants_on_demand(settings)
-    reading = in_thread(lambda: _ask(find_driver, cuts), "check driver")
+    is_on_demand = wants_on_demand(settings)
+    reading = run_in_thread(lambda: _query_driver(find_driver, is_on_demand), "check driver")
     try:
         async with asyncio.timeout(settings.probe_timeout_s):
-            info, listed, unread = await reading
+            info, listed, unreadable = await reading
     except TimeoutError:
         message = f"the driver has not answered within {settings.probe_timeout_s:g} s"
         advice = "Check dmesg for Xid errors. If a GPU hangs, reset the GPU or reboot the node."
@@ -62,12 +64,14 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
     if info.absent is not None:
         return (_check_module(settings, module), library)
     gpus = for_pods(listed)
-    on_demand = check_on_demand(settings, gpus, unread) if cuts else ()
-    found = (*_check_gpus(listed, cuts), *on_demand, *check_config_on(settings, gpus))
+    on_demand = check_on_demand(settings, gpus, unreadable) if is_on_demand else ()
+    found = (*_check_gpus(listed, is_on_demand), *on_demand, *check_config_on(settings, gpus))
     return (_check_module(settings, module), library, *found, _check_device_files(settings, gpus))
 
 
-def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:
+def _query_driver(
+    find_driver: Callable[[], Driver], on_demand: bool
+) -> tuple[DriverInfo, tuple[Gpu, ...], Mapping[str, str]]:
     """What the driver lists, and of which GPUs the GPU instances cannot be read."""
     driver = find_driver()
     try:
@@ -80,7 +84,7 @@ def _ask(find_driver: Callable[[], Driver], on_demand: bool) -> tuple[DriverInfo
 def _module_version(settings: AgentSettings) -> str | None:
     """None: it is not loaded. Empty: it does not say."""
     try:
-        text = read_start(on_host(settings, _MODULE_FILE), _MAX_MODULE_FILE_BYTES).decode(errors="replace")
+        text = read_head(on_host(settings, _MODULE_FILE), _MAX_MODULE_FILE_BYTES).decode(errors="replace")
     except OSError:
         return None
     found = _MODULE_VERSION.search(text)
@@ -92,7 +96,7 @@ def _check_module(settings: AgentSettings, version: str | None) -> CheckResult:
         return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
     if _is_wsl(settings):
         return CheckResult("kernel module", CheckState.OK, "not needed: WSL uses the Windows driver")
-    if _on_pci(settings):
+    if _has_nvidia_device(settings):
         return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD_MODULE)
     return CheckResult(
         "kernel module",
@@ -107,10 +111,10 @@ def _is_wsl(settings: AgentSettings) -> bool:
     return any((root / folder / _DXCORE).exists() for root in roots for folder in LIBRARY_FOLDERS)
 
 
-def _on_pci(settings: AgentSettings) -> bool:
+def _has_nvidia_device(settings: AgentSettings) -> bool:
     def vendor(device: Path) -> str:
         try:
-            return read_start(device / "vendor", 64).decode(errors="replace").strip().lower()
+            return read_head(device / "vendor", 64).decode(errors="replace").strip().lower()
         except OSError:
             return ""
 
@@ -136,8 +140,8 @@ def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]
     for gpu in gpus:
         what = f"GPU {gpu.index}"
         who = f"{gpu.name or 'unknown'} {gpu.uuid or ''}".strip()
-        if not is_for_pods(gpu.name):
-            yield CheckResult(what, CheckState.OK, f"{who} {_UNCOUNTED}")
+        if not is_usable_by_pods(gpu.name):
+            yield CheckResult(what, CheckState.OK, f"{who} {_DISPLAY_GPU_NOTE}")
         elif gpu.fault is not None:
             yield CheckResult(
                 what,

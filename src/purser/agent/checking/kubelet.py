@@ -16,14 +16,14 @@ from purser.core.kubelet.report import aligns
 from purser.core.wording import counted
 
 _ANSWER_S = 5.0
-_NEWEST = "1.37.0"
+_NEWEST_VERSION = "1.37.0"
 """A kubelet whose version is not known is taken for this one: what is read of its configuration has not changed."""
 
-_AS_ROOT = (
+_RUN_AS_ROOT_ADVICE = (
     "Run as root, which owns kubelet's files. If the user is already root, check for a read-only mount, for "
     "SELinux or AppArmor denials, and whether the container drops the capability CAP_DAC_OVERRIDE."
 )
-_DENIED = os.strerror(errno.EACCES)
+_PERMISSION_DENIED = os.strerror(errno.EACCES)
 _START_KUBELET = "Start kubelet, or set the paths to its sockets with --device-plugin-dir and --pod-resources-socket."
 
 
@@ -41,16 +41,16 @@ async def check_kubelet(settings: AgentSettings) -> tuple[CheckResult, ...]:
 
 def _permissions(settings: AgentSettings) -> CheckResult:
     folders = (_nearest_existing(settings.device_plugin_dir), _nearest_existing(settings.state_dir))
-    locked = [path for path in folders if not _writable(path)]
-    if locked:
-        paths = ", ".join(map(str, locked))
+    read_only = [path for path in folders if not _is_writable(path)]
+    if read_only:
+        paths = ", ".join(map(str, read_only))
         return CheckResult(
-            "permissions", CheckState.FAILED, f"cannot write to {paths} as user {os.geteuid()}", _AS_ROOT
+            "permissions", CheckState.FAILED, f"cannot write to {paths} as user {os.geteuid()}", _RUN_AS_ROOT_ADVICE
         )
     return CheckResult("permissions", CheckState.OK, f"user {os.geteuid()} can write to all of the agent's folders")
 
 
-def _writable(path: Path) -> bool:
+def _is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK | os.X_OK)
 
 
@@ -88,7 +88,7 @@ async def _pod_resources(settings: AgentSettings) -> CheckResult:
 
 def _configuration(settings: AgentSettings) -> CheckResult:
     sources = sources_of(settings)
-    found = read(sources, _NEWEST)
+    found = read(sources, _NEWEST_VERSION)
     if found.problems:
         message = "; ".join(found.problems.values())
         advice = (
@@ -151,7 +151,7 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
 
 def _advice_unless_denied(problem: str, advice: str) -> str:
     """The advice, but where permissions are what is wrong."""
-    return _AS_ROOT if _DENIED in problem else advice
+    return _RUN_AS_ROOT_ADVICE if _PERMISSION_DENIED in problem else advice
 
 
 def _refused(path: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.driver_roots import driver_roots
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.inventory import LIBRARY_FILE, PRELOAD_FILE, on_host
 from purser.agent.settings import AgentSettings
 
@@ -37,7 +37,7 @@ def _hami_core_result(settings: AgentSettings) -> CheckResult:
             "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} contains only {there[0]}", _BOTH_OR_NEITHER
         )
     try:
-        preloads = read_start(folder / PRELOAD_FILE, _MAX_PRELOAD_FILE_BYTES).decode(errors="replace")
+        preloads = read_head(folder / PRELOAD_FILE, _MAX_PRELOAD_FILE_BYTES).decode(errors="replace")
     except OSError as error:
         return CheckResult(
             "HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _BOTH_OR_NEITHER

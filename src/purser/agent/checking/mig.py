@@ -38,8 +38,8 @@ def problems_of_instances(driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]
 
 def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapping[str, str]) -> Iterator[CheckResult]:
     """What keeps GPUs from being cut on demand."""
-    cut = [gpu for gpu in gpus if gpu.is_partitioned and gpu.fault is None]
-    for gpu in cut:
+    partitioned = [gpu for gpu in gpus if gpu.is_partitioned and gpu.fault is None]
+    for gpu in partitioned:
         what, kind = f"GPU {gpu.index} on demand", on_demand_kind(gpu, MigStrategy.ON_DEMAND)
         if kind is None:
             message = f"{gpu.name}: Purser does not know this model's MIG profiles"
@@ -50,5 +50,5 @@ def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapp
             )
         else:
             yield CheckResult(what, CheckState.OK, f"{gpu.name} is partitioned as {kind.name}")
-    if cut and not read_mig_minors(on_host(settings, MIG_MINORS)):
+    if partitioned and not read_mig_minors(on_host(settings, MIG_MINORS)):
         yield CheckResult("MIG capabilities", CheckState.FAILED, f"{MIG_MINORS} does not exist", _NO_CAPABILITY_FILES)

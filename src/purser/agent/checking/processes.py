@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 
@@ -23,7 +23,7 @@ def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
     it is in the host's. Unlike the namespaces' own links this needs no right to trace the host's first process.
     """
     try:
-        text = read_start(on_host(settings, _OWN_STATUS), _MAX_STATUS_BYTES).decode(errors="replace")
+        text = read_head(on_host(settings, _OWN_STATUS), _MAX_STATUS_BYTES).decode(errors="replace")
     except OSError as error:
         message = f"{error.filename}: {error.strerror or error}"
         yield CheckResult(

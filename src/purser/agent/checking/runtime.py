@@ -9,10 +9,10 @@ from purser.agent.allocation import DeviceList
 from purser.agent.cdi.names import cdi_kind
 from purser.agent.checking.config import held_settings
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
-from purser.core.decoding import UnreadableError, converted
+from purser.core.decoding import UnreadableError, convert_value
 from purser.core.wording import counted
 from purser.yaml_reading import read_yaml
 
@@ -121,15 +121,15 @@ def _check_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]
 
 
 def _cdi_devices(settings: AgentSettings, path: str) -> Iterator[str]:
-    content = read_start(on_host(settings, Path(path)), _MAX_RUNTIME_FILE_BYTES + 1)
-    specification = converted(read_yaml(content, "it", max_bytes=_MAX_RUNTIME_FILE_BYTES), _CdiSpecification, "it")
+    content = read_head(on_host(settings, Path(path)), _MAX_RUNTIME_FILE_BYTES + 1)
+    specification = convert_value(read_yaml(content, "it", max_bytes=_MAX_RUNTIME_FILE_BYTES), _CdiSpecification, "it")
     if specification.kind == _CDI_KIND:
         yield from (each.name for each in specification.devices)
 
 
 def _names_runtime(settings: AgentSettings, path: str) -> bool:
     try:
-        return _NVIDIA_RUNTIME in read_start(on_host(settings, Path(path)), _MAX_RUNTIME_FILE_BYTES)
+        return _NVIDIA_RUNTIME in read_head(on_host(settings, Path(path)), _MAX_RUNTIME_FILE_BYTES)
     except OSError:
         return False
 

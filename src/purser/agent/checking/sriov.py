@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.settings import AgentSettings
 from purser.agent.sriov.ddp import DdpPackages, read_node
-from purser.agent.sriov.memory import read_seen, with_seen
+from purser.agent.sriov.memory import complete_from_memory, read_seen
 from purser.agent.sriov.sysfs import RoutesError
 from purser.agent.sriov.watching import sriov_text, sriov_tree
 from purser.core.sriov.configuration import SriovConfigError, sriov_config
@@ -38,7 +38,7 @@ def check_sriov(settings: AgentSettings) -> Iterator[CheckResult]:
         advice = "Allow the agent to read the host's /proc/1/net. Until then, the agent does not create any pools."
         yield CheckResult(_CHECKED_FILE, CheckState.WARNING, str(error), advice)
         return
-    node = with_seen(found, read_seen(settings.sriov_file), None)
+    node = complete_from_memory(found, read_seen(settings.sriov_file), None)
     for pool in make_pools(config, node, {}):
         yield _check_pool(pool)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.core.device.gpus import NodeGpu
@@ -29,7 +29,7 @@ def collect_facts(
 
 
 def _gpu(gpu: Gpu, devices: Path) -> NodeGpu:
-    return gpu.as_node_gpu(_hexadecimal(_text(devices / gpu.pci_bus_id / "class")) if gpu.pci_bus_id else None)
+    return gpu.as_node_gpu(_parse_hexadecimal(_text(devices / gpu.pci_bus_id / "class")) if gpu.pci_bus_id else None)
 
 
 def _nvidia_devices(devices: Path) -> list[Path]:
@@ -39,7 +39,7 @@ def _nvidia_devices(devices: Path) -> list[Path]:
         return []
 
 
-def _hexadecimal(text: str) -> int | None:
+def _parse_hexadecimal(text: str) -> int | None:
     try:
         return int(text, 16)
     except ValueError:
@@ -52,6 +52,6 @@ def _text(path: Path) -> str:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return read_start(path, _MAX_FACT_FILE_BYTES)
+        return read_head(path, _MAX_FACT_FILE_BYTES)
     except OSError:
         return b""

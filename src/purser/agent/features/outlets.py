@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.agent.inotify import FolderWatch
 from purser.core.features import Labels, changes, is_feature_label
 from purser.kube.client import Client
@@ -100,7 +100,7 @@ class FeatureFile:
     def _read(self) -> Labels | None:
         """None: there is none that could stay."""
         try:
-            lines = read_start(self._path, MAX_FEATURE_FILE_BYTES).decode(errors="replace").splitlines()
+            lines = read_head(self._path, MAX_FEATURE_FILE_BYTES).decode(errors="replace").splitlines()
         except OSError:
             return None
         return {key: value for key, _, value in (line.partition("=") for line in lines)}

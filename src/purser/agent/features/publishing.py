@@ -10,7 +10,7 @@ from purser.agent.features.outlets import FeatureFile, NodeFeatureObject, NodeLa
 from purser.agent.inventory import InventoryBasis, on_host
 from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings, FeatureOutlet
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.features import Labels, labels_of, sharing_of
 from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client
@@ -70,16 +70,16 @@ class FeatureLabels:
         basis = self._basis.value
         while True:
             if basis is not None and not basis.info.absent:
-                await self._make(basis)
-            basis = await self._basis.differs(basis)
+                await self._make_labels(basis)
+            basis = await self._basis.wait_for_change(basis)
 
-    async def _make(self, basis: InventoryBasis) -> None:
+    async def _make_labels(self, basis: InventoryBasis) -> None:
         settings = self._settings
         features = settings.features
         machine_file = None if features.machine_file is None else on_host(settings, features.machine_file)
         timestamp = int(self._clock.now().timestamp()) if features.has_timestamp else None
         gpus, info, config = basis.gpus, basis.info, basis.sharing
-        found = await in_thread(
+        found = await run_in_thread(
             lambda: collect_facts(gpus, info, settings.sysfs_root, machine_file, timestamp), "purser-features"
         )
         facts = msgspec.structs.replace(
@@ -97,9 +97,9 @@ class FeatureLabels:
             await self._put_now.wait()
             self._put_now.clear()
             if self._labels is not None:
-                await self._put(outlet, self._labels)
+                await self._put_labels(outlet, self._labels)
 
-    async def _put(self, outlet: Outlet, labels: Labels) -> None:
+    async def _put_labels(self, outlet: Outlet, labels: Labels) -> None:
         where = self._settings.features.outlet
         try:
             if await outlet.put(labels):

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.instances.planning import BlockedError, ExistingInstance, leftover_instances, placed, plan
-from purser.agent.instances.records import exclusive, read_record, record_path, write_record
+from purser.agent.instances.planning import BlockedError, ExistingInstance, existing_instances, leftover_instances, plan
+from purser.agent.instances.records import exclusive_lock, read_record, record_path, write_record
 from purser.agent.nvml.driver import Driver, MigCallError, MigContents, MigTrouble
 from purser.core.device.gpus import NodeMigDevice
 from purser.core.mig import MigKind, MigPlacement
@@ -42,14 +42,14 @@ class GpuPartitioner:
 
     def look(self, granted: Collection[MigPlacement]) -> GpuPartitioning:
         """See what is there, and forget what is not. Raises `MigCallError`, OSError."""
-        with exclusive(self._path):
+        with exclusive_lock(self._path):
             there, owned, contents = self._read(granted)
-            return self._cut(there, owned, contents)
+            return self._build_partitioning(there, owned, contents)
 
     def ensure(self, wanted: Collection[MigPlacement], granted: Collection[MigPlacement]) -> GpuPartitioning:
         """Have the wanted instances there. Where containers were given them before, they are granted as well, and have
         to be the same MIG devices. Raises `BlockedError`, `MigCallError`, OSError, `MigGeometryError`."""
-        with exclusive(self._path):
+        with exclusive_lock(self._path):
             there, owned, _ = self._read(granted)
             given = {placement: owned[placement] for placement in granted if owned.get(placement)}
             steps = plan(self._kind, there, owned, wanted, granted)
@@ -60,7 +60,7 @@ class GpuPartitioner:
             for each in steps.fill:
                 self._driver.fill_instance(self._uuid, each.id)
             there, owned, contents = self._read(granted)
-            cut = self._cut(there, owned, contents)
+            cut = self._build_partitioning(there, owned, contents)
             self._write({**owned, **cut.devices, **given}, owned)
             for placement in wanted:
                 if placement in given and given[placement] != cut.devices.get(placement):
@@ -71,7 +71,7 @@ class GpuPartitioner:
 
     def sweep(self, granted: Collection[MigPlacement], left: Collection[MigPlacement]) -> GpuPartitioning:
         """Remove these of the agent's own, which are not granted any more. Raises `MigCallError`, OSError."""
-        with exclusive(self._path):
+        with exclusive_lock(self._path):
             there, owned, _ = self._read(granted)
             busy = set()
             for each in leftover_instances(there, owned, granted):
@@ -84,7 +84,7 @@ class GpuPartitioner:
                         raise
                     busy.add(each.placement)
             there, owned, contents = self._read(granted)
-            return msgspec.structs.replace(self._cut(there, owned, contents), busy=frozenset(busy))
+            return msgspec.structs.replace(self._build_partitioning(there, owned, contents), busy=frozenset(busy))
 
     def _read(
         self, granted: Collection[MigPlacement]
@@ -94,7 +94,7 @@ class GpuPartitioner:
         Of what the file says the rest was never made, or is gone; what is granted stays there, to be made again.
         """
         contents = self._driver.mig_contents(self._uuid)
-        there = placed(self._kind, contents.instances)
+        there = existing_instances(self._kind, contents.instances)
         recorded = read_record(self._path, self._uuid)
         present = {each.placement for each in there if each.is_known}
         if recorded is None:
@@ -130,7 +130,7 @@ class GpuPartitioner:
         where = each.placement
         log.info("Removed a GPU instance", gpu=self._uuid, profile=where.profile, start=where.start)
 
-    def _cut(
+    def _build_partitioning(
         self, there: Collection[ExistingInstance], owned: Mapping[MigPlacement, str], contents: MigContents
     ) -> GpuPartitioning:
         uuids = {mig.gpu_instance: mig.uuid for mig in contents.devices}

@@ -8,7 +8,7 @@ import structlog
 from purser.agent.instances.devices import granted_devices, mig_device, part_with_devices
 from purser.agent.instances.keeping import InstanceError, InstanceManager
 from purser.agent.instances.users import placements_of
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.model import ContainerGrant, Device, Grant
 
 log = structlog.get_logger("purser.agent")
@@ -46,7 +46,7 @@ class InstanceAllocator:
             raise InstanceError("the GPU instances were created, but the driver does not list their MIG devices")
         devices = self.part_with_instances(part).uuids
         try:
-            await in_thread(lambda: self._make_files(devices), "purser-mig-files")
+            await run_in_thread(lambda: self._make_files(devices), "purser-mig-files")
         except OSError as error:
             raise InstanceError(
                 f"cannot create the device files of MIG device {', '.join(devices)}: {error}"

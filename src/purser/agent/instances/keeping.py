@@ -19,7 +19,7 @@ from purser.agent.instances.devices import on_demand_kind
 from purser.agent.instances.planning import BlockedError
 from purser.agent.inventory import HeldInstances
 from purser.agent.nvml.driver import Driver, Gpu, MigCallError
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.device.gpus import NodeMigDevice
 from purser.core.mig import MigGeometryError, MigKind, MigPlacement
 from purser.core.sharing import MigStrategy
@@ -45,7 +45,7 @@ NO_ANSWER = "NVML did not report the GPU's instances in time"
 
 NONE: frozenset[MigPlacement] = frozenset()
 
-Work: TypeAlias = Callable[[GpuPartitioner], GpuPartitioning]
+PartitionerCall: TypeAlias = Callable[[GpuPartitioner], GpuPartitioning]
 """Blocks."""
 
 
@@ -97,15 +97,15 @@ class InstanceManager:
         state_dir: Path,
         driver: Callable[[], Driver],
         users: InstanceUsers,
-        on_cut: Callable[[str, GpuPartitioning | None], None],
+        on_partitioned: Callable[[str, GpuPartitioning | None], None],
         failures: ObjectFailures,
         clock: Clock,
     ) -> None:
-        """``on_cut``: how a GPU is cut now; None: that is not known."""
+        """``on_partitioned``: how a GPU is cut now; None: that is not known."""
         self._state_dir = state_dir
         self._driver = driver
         self._users = users
-        self._on_cut = on_cut
+        self._on_partitioned = on_partitioned
         self._failures = failures
         self._clock = clock
         self._gpus: dict[str, _GpuState] = {}
@@ -149,7 +149,7 @@ class InstanceManager:
                 f"GPU {uuid} is no longer partitioned on demand: MIG was disabled, or the MIG strategy changed"
             )
 
-        def prepare() -> Work:
+        def prepare() -> PartitionerCall:
             granted = self._users.granted(besides=to).get(uuid, NONE)
             return lambda cutter: cutter.ensure(wanted, granted)
 
@@ -229,7 +229,9 @@ class InstanceManager:
         """Remove what has been left for long enough. In how many seconds there may be more; None: not before something
         changes. Raises `InstanceError`."""
         if state.is_stale:
-            await self._ask(uuid, state, lambda: partial(_look, granted=self._users.granted().get(uuid, NONE)))
+            await self._ask(
+                uuid, state, lambda: partial(_read_partitioning, granted=self._users.granted().get(uuid, NONE))
+            )
         kept = self._users.kept()
         if kept is None or state.cut is None:
             return None
@@ -241,22 +243,22 @@ class InstanceManager:
             if await self._users.is_held_without_grant(uuid):
                 return BUSY_CHECK_PERIOD_S
             await self._ask(uuid, state, lambda: self._sweep(uuid, due))
-        pauses = [IDLE_S - (now - since) for each, since in state.idle_since.items() if each not in due]
-        return min([*pauses, *([BUSY_CHECK_PERIOD_S] if state.cut.busy else [])], default=None)
+        waits = [IDLE_S - (now - since) for each, since in state.idle_since.items() if each not in due]
+        return min([*waits, *([BUSY_CHECK_PERIOD_S] if state.cut.busy else [])], default=None)
 
-    def _sweep(self, uuid: str, due: frozenset[MigPlacement]) -> Work:
+    def _sweep(self, uuid: str, due: frozenset[MigPlacement]) -> PartitionerCall:
         """As grants are at this moment."""
         granted, kept = self._users.granted().get(uuid, NONE), (self._users.kept() or {}).get(uuid, NONE)
         return lambda cutter: cutter.sweep(granted, due - granted - kept)
 
-    async def _ask(self, uuid: str, state: _GpuState, prepare: Callable[[], Work]) -> None:
+    async def _ask(self, uuid: str, state: _GpuState, prepare: Callable[[], PartitionerCall]) -> None:
         """Do something on a GPU, and take what it is then. Raises `InstanceError`."""
         async with state.turn:
             if state.pending is not None:
                 raise InstanceError(NO_ANSWER)
             cutter = GpuPartitioner(self._driver(), self._state_dir, uuid, state.kind, has_learned=self._has_learned)
             work = prepare()
-            state.pending = future = in_thread(lambda: work(cutter), f"purser-mig-{uuid[-4:]}")
+            state.pending = future = run_in_thread(lambda: work(cutter), f"purser-mig-{uuid[-4:]}")
             future.add_done_callback(partial(self._finish, uuid, state))
             done, _ = await asyncio.wait({future}, timeout=NVML_TIMEOUT_S)
             if not done:
@@ -287,16 +289,16 @@ class InstanceManager:
             busy = {each for each in state.cut.busy if each in cut.devices and each not in granted}
             cut = msgspec.structs.replace(cut, busy=cut.busy | busy)
         state.cut, state.problem, state.is_stale = cut, "", False
-        self._on_cut(uuid, cut)
+        self._on_partitioned(uuid, cut)
 
     def _note_failure(self, uuid: str, state: _GpuState, problem: str) -> None:
         if problem != state.problem:
             log.error("Cannot determine a GPU's instances", gpu=uuid, error=problem)
             state.problem = problem
-            self._on_cut(uuid, None)
+            self._on_partitioned(uuid, None)
 
 
-def _look(cutter: GpuPartitioner, *, granted: Collection[MigPlacement]) -> GpuPartitioning:
+def _read_partitioning(cutter: GpuPartitioner, *, granted: Collection[MigPlacement]) -> GpuPartitioning:
     return cutter.look(granted)
 
 

@@ -32,7 +32,7 @@ class PartitioningPlan(msgspec.Struct, frozen=True):
     create: tuple[MigPlacement, ...] = ()
 
 
-def placed(kind: MigKind, instances: Iterable[GpuInstance]) -> tuple[ExistingInstance, ...]:
+def existing_instances(kind: MigKind, instances: Iterable[GpuInstance]) -> tuple[ExistingInstance, ...]:
     """The instances of a GPU. One whose profile the kind does not have, such as one for graphics, is as much as it
     takes: the profile of its size, or several of one memory slice."""
     names = {profile.number: profile for profile in kind.profiles}
@@ -82,13 +82,13 @@ def plan(
     create: list[MigPlacement] = []
     for placement in wanted:
         bits = bits_of(kind, placement)
-        in_way = [each for each in there if bits_of(kind, each.placement) & bits]
-        exact = next((each for each in in_way if each.placement == placement and each.is_known), None)
+        overlapping = [each for each in there if bits_of(kind, each.placement) & bits]
+        exact = next((each for each in overlapping if each.placement == placement and each.is_known), None)
         if exact is not None and placement in owned and placement in named and exact.computes <= 1:
             if not exact.computes:
                 fill.append(exact)
             continue
-        for each in in_way:
+        for each in overlapping:
             _check_free(each, placement, owned, named)
             destroy[each.id] = each
         create.append(placement)

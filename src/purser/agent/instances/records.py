@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.mig import MigPlacement
 
@@ -63,7 +63,7 @@ def record_path(state_dir: Path, gpu: str) -> Path:
 def read_record(path: Path, gpu: str) -> dict[MigPlacement, str] | None:
     """The agent's own instances, with their devices; None where there is no file, or one that cannot be used."""
     try:
-        record = record_file.read(read_start(path, MAX_RECORD_BYTES + 1))
+        record = record_file.read(read_head(path, MAX_RECORD_BYTES + 1))
     except FileNotFoundError:
         return None
     except (OSError, UnreadableError) as error:
@@ -82,7 +82,7 @@ def write_record(path: Path, gpu: str, devices: dict[MigPlacement, str]) -> None
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """An exclusive lock of this GPU against other agents on the node. Waits for its holder. Raises OSError.
 
     Where the file system has no locks, this goes on without one, as the agent does without its node's lock

@@ -13,7 +13,7 @@ from purser.core.kubelet.devicemanager.checkpoint import DeviceManagerCheckpoint
 from purser.core.kubelet.devicemanager.holdings import Held, counted
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.report import MAX_REPORT_BYTES, aligns, compacted, encode, report_of, size_of
+from purser.core.kubelet.report import MAX_REPORT_BYTES, aligns, compact_state, encode, report_of, size_of
 from purser.core.kubelet.state import (
     CpuState,
     DeviceManagerState,
@@ -68,7 +68,7 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[KubeletDevice
 def _compact_report(node: KubeletNode, state: KubeletState, problems: dict[str, str]) -> AssembledReport:
     own = set(filter(is_gpu_resource, state.devices.resources))
     for keep in (_with_topology(state.devices) | own, own):
-        text = encode(report_of(node, compacted(state, keep)))
+        text = encode(report_of(node, compact_state(state, keep)))
         if size_of(text) <= MAX_REPORT_BYTES:
             return AssembledReport(text, problems)
     problems["devices"] = (
@@ -89,15 +89,15 @@ def _devices(
     saved: DeviceManagerCheckpoint, allocatable: Allocatable, own: Mapping[tuple[str, str], KubeletDevice]
 ) -> DeviceManagerState:
     """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
-    filed = _filed_numa_nodes(saved.held)
+    from_checkpoint = _checkpoint_numa_nodes(saved.held)
     resources = {}
     for name in sorted(saved.registered.keys() | allocatable.keys()):
-        listed, known = allocatable.get(name, {}), filed.get(name, {})
-        mine = {id_: device for (resource, id_), device in own.items() if resource == name}
+        listed, known = allocatable.get(name, {}), from_checkpoint.get(name, {})
+        own_devices = {id_: device for (resource, id_), device in own.items() if resource == name}
         healthy = frozenset(saved.registered.get(name, ()))
         devices = {
-            id_: PluginDevice(id_, id_ in healthy, _numa_nodes(id_, mine, listed, known))
-            for id_ in sorted(healthy | listed.keys() | mine.keys())
+            id_: PluginDevice(id_, id_ in healthy, _numa_nodes(id_, own_devices, listed, known))
+            for id_ in sorted(healthy | listed.keys() | own_devices.keys())
         }
         options = OWN_OPTIONS if is_gpu_resource(name) else PluginOptions()
         resources[name] = PluginResource(
@@ -114,7 +114,7 @@ def _numa_nodes(
     return listed[id_] if id_ in listed else filed.get(id_)
 
 
-def _filed_numa_nodes(held: Held) -> dict[str, dict[str, NumaNodes]]:
+def _checkpoint_numa_nodes(held: Held) -> dict[str, dict[str, NumaNodes]]:
     """The NUMA nodes under which kubelet has filed what is held, by resource and device. Before 1.23 node 0 may also
     mean none."""
     found: dict[str, dict[str, set[int]]] = {}
@@ -129,16 +129,16 @@ def _filed_numa_nodes(held: Held) -> dict[str, dict[str, NumaNodes]]:
 def _cpus(node: KubeletNode, found: Found, problems: dict[str, str]) -> CpuState | None:
     if found.cpus is None:
         return None
-    return _after_start("cpus", lambda: cpumanager.start(node, found.cpus), problems)
+    return _start_manager("cpus", lambda: cpumanager.start(node, found.cpus), problems)
 
 
 def _memory(node: KubeletNode, found: Found, problems: dict[str, str]) -> MemoryState | None:
     if found.memory is None:
         return None
-    return _after_start("memory", lambda: memorymanager.start(node, found.memory), problems)
+    return _start_manager("memory", lambda: memorymanager.start(node, found.memory), problems)
 
 
-def _after_start(part: str, start: Callable[[], T], problems: dict[str, str]) -> T | None:
+def _start_manager(part: str, start: Callable[[], T], problems: dict[str, str]) -> T | None:
     """A manager's state as it would be if kubelet started now: that finds the reserved CPUs, and files that do not fit
     the machine."""
     try:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, converted
+from purser.core.decoding import UnreadableError, convert_value
 from purser.core.kubelet.config import (
     CpuPolicy,
     KubeletConfig,
@@ -72,7 +72,7 @@ def parse_config(text: bytes, version: str) -> KubeletConfig:
 
 def _parse(text: bytes) -> _File:
     try:
-        file = converted(read_yaml(text, "it", max_bytes=MAX_KUBELET_CONFIG_BYTES), _File, "it")
+        file = convert_value(read_yaml(text, "it", max_bytes=MAX_KUBELET_CONFIG_BYTES), _File, "it")
     except UnreadableError as error:
         raise KubeletConfigError(str(error)) from error
     if file.kind != _KIND:

@@ -25,7 +25,7 @@ def read_machine(root: Path = SYSFS_ROOT) -> Machine:
     """The machine. Raises `DiscoveryError` where sysfs makes none, with what was missing."""
     system = root / "devices/system"
     try:
-        nodes = [_node(system, path, number) for number, path in _numbered(system / "node", _NODE)]
+        nodes = [_node(system, path, number) for number, path in _numbered_folders(system / "node", _NODE)]
         return _machine(nodes or _packages_as_nodes(system))
     except OSError as error:
         raise DiscoveryError(f"cannot read {error.filename}: {error.strerror}") from error
@@ -38,7 +38,7 @@ def _machine(nodes: list[DiscoveredNode]) -> Machine:
     return discover(nodes, len(sockets))
 
 
-def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+def _numbered_folders(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
     if not folder.is_dir():
         return []
     found = ((pattern.fullmatch(path.name), path) for path in folder.iterdir())
@@ -56,7 +56,7 @@ def _memory(folder: Path) -> dict[str, int]:
     path = folder / "meminfo"
     found = _MEM_TOTAL.search(_text(path)) if path.is_file() else None
     memory = {MEMORY: int(found[1]) * _KIB if found else 0}
-    for size_kib, pages in _numbered(folder / "hugepages", _HUGEPAGES):
+    for size_kib, pages in _numbered_folders(folder / "hugepages", _HUGEPAGES):
         memory[f"hugepages-{_binary_quantity(size_kib)}"] = _number(pages / "nr_hugepages") * size_kib * _KIB
     return memory
 
@@ -89,7 +89,7 @@ def _is_online(folder: Path) -> bool:
 
 def _uncore(system: Path, threads: list[int], cores_of_node: int) -> int | None:
     """The last level cache that a core shares with a part of its node; None when it is the whole node's, or unknown."""
-    for _, folder in _numbered(system / "cpu" / f"cpu{threads[0]}" / "cache", re.compile(r"index([0-9]+)")):
+    for _, folder in _numbered_folders(system / "cpu" / f"cpu{threads[0]}" / "cache", re.compile(r"index([0-9]+)")):
         sharing = len(_cpu_list(folder / "shared_cpu_list"))
         if _number(folder / "level") > _LEVEL_2 and sharing != cores_of_node * len(threads):
             return _number(folder / "id") if (folder / "id").is_file() else 0
@@ -99,7 +99,7 @@ def _uncore(system: Path, threads: list[int], cores_of_node: int) -> int | None:
 def _packages_as_nodes(system: Path) -> list[DiscoveredNode]:
     """Where the kernel has no NUMA nodes, every package counts as one, its memory unknown."""
     packages: dict[int, list[int]] = {}
-    for cpu, folder in _numbered(system / "cpu", _CPU):
+    for cpu, folder in _numbered_folders(system / "cpu", _CPU):
         path = folder / "topology" / "physical_package_id"
         if path.is_file():
             packages.setdefault(_number(path), []).append(cpu)

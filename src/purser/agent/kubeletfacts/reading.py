@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.kubeletfacts.configfile import parse_config
 from purser.agent.kubeletfacts.machine import read_machine
 from purser.agent.settings import AgentSettings
@@ -103,10 +103,10 @@ class _Reader:
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
 
-    def part(self, name: str, path: Path, read_it: Callable[[], T]) -> T | None:
+    def part(self, name: str, path: Path, read_part: Callable[[], T]) -> T | None:
         """What is read, None when that fails."""
         try:
-            return read_it()
+            return read_part()
         except OSError as error:
             self.problems[name] = f"cannot read {path}: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
@@ -115,7 +115,7 @@ class _Reader:
 
 
 def _content(path: Path) -> bytes:
-    content = read_start(path, MAX_STATE_BYTES + 1)
+    content = read_head(path, MAX_STATE_BYTES + 1)
     if len(content) > MAX_STATE_BYTES:
         raise ValueError(f"the file is larger than {MAX_STATE_BYTES} bytes")
     return content

@@ -16,7 +16,7 @@ from purser.agent.kubeletfacts.reading import SOCKET, Found, Signature, read, so
 from purser.agent.latest import Latest
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.settings import AgentSettings
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.versions import behaviour, parse_version
 
@@ -29,7 +29,7 @@ PATIENCE_S = 30.0
 """For how long a part may be missing without a warning: kubelet writes its files one after the other when it starts,
 and the first checkpoint of devices once plugins have registered."""
 
-Seen = tuple[Signature, str, tuple[KubeletDevice, ...]]
+Observation = tuple[Signature, str, tuple[KubeletDevice, ...]]
 
 PARTS = ("config", "machine", "devices", "cpus", "memory", "pod-resources", "version", "report")
 
@@ -45,11 +45,11 @@ class MissingParts:
         """What to warn of, by part; and the parts that were warned of and are there again. An unchanged problem is
         told once."""
         self._since = {part: self._since.get(part, now) for part in problems}
-        late = {part: why for part, why in problems.items() if now - self._since[part] >= PATIENCE_S}
-        news = {part: why for part, why in late.items() if self._reported.get(part) != why}
-        back = tuple(part for part in self._reported if part not in problems)
+        overdue = {part: why for part, why in problems.items() if now - self._since[part] >= PATIENCE_S}
+        news = {part: why for part, why in overdue.items() if self._reported.get(part) != why}
+        recovered = tuple(part for part in self._reported if part not in problems)
         self._reported = {part: why for part, why in {**self._reported, **news}.items() if part in problems}
-        return news, back
+        return news, recovered
 
     def wait_s(self, now: float) -> float | None:
         """In how many seconds a part may have been missing for too long; None: none will."""
@@ -77,7 +77,7 @@ class KubeletFacts:
         self._own = own
         self._version = ""
         self._look = asyncio.Event()
-        self._seen: Seen | None = None
+        self._seen: Observation | None = None
         self._found: Found | None = None
         self._missing = MissingParts()
         self._failed = Gauge(
@@ -103,7 +103,7 @@ class KubeletFacts:
         async with asyncio.TaskGroup() as tasks:
             for folder in sorted(folders):
                 tasks.create_task(self._watch(folder))
-            tasks.create_task(self._follow_own())
+            tasks.create_task(self._follow_own_devices())
             tasks.create_task(self._read_forever())
 
     async def _watch(self, folder: Path) -> None:
@@ -112,11 +112,11 @@ class KubeletFacts:
                 await watch.changed()
                 self._look.set()
 
-    async def _follow_own(self) -> None:
+    async def _follow_own_devices(self) -> None:
         own = self._own.value
         while True:
             self._look.set()
-            own = await self._own.differs(own)
+            own = await self._own.wait_for_change(own)
 
     async def _read_forever(self) -> None:
         while True:
@@ -134,7 +134,7 @@ class KubeletFacts:
         if now == self._seen and not self.problems:
             return
         try:
-            assembled = await self._assembled(now)
+            assembled = await self._assemble_report(now)
         except Exception as error:  # an unforeseen file must not end the agent
             log.exception("Cannot assemble the kubelet report")
             assembled = AssembledReport(problems={"report": repr(error)})
@@ -143,26 +143,28 @@ class KubeletFacts:
         if self.report.set(assembled.text):
             log.info("Publishing a changed kubelet report", bytes=len(assembled.text))
 
-    async def _assembled(self, now: Seen) -> AssembledReport:
+    async def _assemble_report(self, now: Observation) -> AssembledReport:
         try:
             parse_version(self._version)
         except ValueError as error:
             return AssembledReport(problems={"version": str(error)})
-        found = await in_thread(lambda: read(self._sources, self._version, self._last_found(now)), "kubelet-facts")
+        found = await run_in_thread(
+            lambda: read(self._sources, self._version, self._previous_result(now)), "kubelet-facts"
+        )
         self._found = found
         allocatable, problems = await self._allocatable(found)
-        assembled = await in_thread(lambda: assemble(found, allocatable, self._own.value), "kubelet-facts")
+        assembled = await run_in_thread(lambda: assemble(found, allocatable, self._own.value), "kubelet-facts")
         return AssembledReport(assembled.text, {**assembled.problems, **problems})
 
-    def _last_found(self, now: Seen) -> Found | None:
+    def _previous_result(self, now: Observation) -> Found | None:
         """What was found last time, while kubelet is the same."""
         is_same = self._seen is not None and (self._seen[0][SOCKET], self._seen[1]) == (now[0][SOCKET], now[1])
         return self._found if is_same else None
 
     async def _allocatable(self, found: Found) -> tuple[Allocatable, Mapping[str, str]]:
         """What PodResources says of all devices, where this kubelet has that and it matters."""
-        has_it = behaviour(parse_version(self._version)).has_allocatable_resources
-        if not has_it or found.config is None or not aligns(found.config):
+        has_allocatable = behaviour(parse_version(self._version)).has_allocatable_resources
+        if not has_allocatable or found.config is None or not aligns(found.config):
             return {}, {}
         try:
             return await self._kubelet.allocatable(), {}

@@ -9,7 +9,7 @@ class WithdrawnError(Exception):
     """The layout is no longer requested; the message says which GPUs have it already."""
 
 
-def differences(gpus: tuple[MigGpu, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:
+def changed_layouts(gpus: tuple[MigGpu, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:
     """The GPUs that are to be changed, and what into."""
     return {gpu.index: wanted[gpu.index] for gpu in gpus if wanted.get(gpu.index, gpu.layout) != gpu.layout}
 
@@ -24,7 +24,7 @@ def apply_layouts(
     `WithdrawnError` between two GPUs: each of them is whole, and undoing would take as long again.
     """
     before = {gpu.index: gpu for gpu in hardware.gpus()}
-    changes = differences(tuple(before.values()), wanted)
+    changes = changed_layouts(tuple(before.values()), wanted)
     touched: list[int] = []
     try:
         for index, layout in changes.items():
@@ -54,7 +54,7 @@ def _apply_to_gpu(hardware: MigHardware, gpu: MigGpu, layout: Layout) -> None:
 
 def _verify(hardware: MigHardware, wanted: Mapping[int, Layout]) -> None:
     """The driver's word that it was done is not enough: what is there now counts."""
-    left = differences(hardware.gpus(), wanted)
+    left = changed_layouts(hardware.gpus(), wanted)
     for index, layout in left.items():
         raise HardwareError(f"GPU {index} does not have the requested layout ({describe(layout)})")
 
@@ -62,7 +62,7 @@ def _verify(hardware: MigHardware, wanted: Mapping[int, Layout]) -> None:
 def _undo(hardware: MigHardware, former: Mapping[int, Layout]) -> str:
     try:
         now = {gpu.index: gpu for gpu in hardware.gpus()}
-        for index in differences(tuple(now.values()), former):
+        for index in changed_layouts(tuple(now.values()), former):
             _apply_to_gpu(hardware, now[index], former[index])
     except HardwareError as error:
         return f"the previous layout could not be restored: {error}"

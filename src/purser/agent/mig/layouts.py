@@ -10,7 +10,7 @@ import msgspec
 from purser.agent.mig.hardware import Layout, MigGpu, OfferedProfile
 from purser.agent.nvml.migs import MAX_MIG_DEVICES
 from purser.core.decoding import UnreadableError, brief
-from purser.core.salvaging import salvaged, shown
+from purser.core.salvaging import salvage, shown
 from purser.yaml_reading import read_yaml
 
 MAX_LAYOUTS_BYTES = 1 << 20
@@ -35,15 +35,15 @@ class LayoutEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """GPUs by PCI id, such as ``0x20B010DE``; empty: any."""
 
     @property
-    def is_of_all(self) -> bool:
+    def applies_to_all(self) -> bool:
         """Whether it means all GPUs of the node, or all of some kinds: of these it concerns those that can be cut."""
         return self.devices == "all"
 
     def concerns(self, gpu: MigGpu) -> bool:
         """Whether it speaks of this GPU."""
-        only = (self.device_filter,) if isinstance(self.device_filter, str) else self.device_filter
-        named = {each.upper() for each in only}
-        return (not named or gpu.device_id.upper() in named) and (self.is_of_all or gpu.index in self.devices)
+        accepted = (self.device_filter,) if isinstance(self.device_filter, str) else self.device_filter
+        named = {each.upper() for each in accepted}
+        return (not named or gpu.device_id.upper() in named) and (self.applies_to_all or gpu.index in self.devices)
 
     @property
     def layout(self) -> Layout:
@@ -91,7 +91,7 @@ def _entry(value: Any, where: str, mistakes: list[str]) -> LayoutEntry | None:
     """None: it has a mistake."""
     found: list[str] = []
     try:
-        entry = salvaged(value, LayoutEntry, where, found, advice=_ADVICE)
+        entry = salvage(value, LayoutEntry, where, found, advice=_ADVICE)
     except UnreadableError as error:
         entry, found = None, [str(error)]
     if isinstance(value, dict):
@@ -150,12 +150,12 @@ def wanted(layouts: Layouts, name: str, gpus: Iterable[MigGpu], offers: Offers |
         kinds = ", ".join(sorted({gpu.device_id for gpu in there})) or "none"
         text = f"the layout has no entry for this node's GPUs ({kinds})"
         raise LayoutError(f"{text}: {_alternatives(layouts, there, offers)}")
-    any_can = any(gpu.capable for gpu in there if gpu.index in chosen)
+    has_capable = any(gpu.capable for gpu in there if gpu.index in chosen)
     for gpu in there:
         entry = chosen.get(gpu.index)
         if entry is None:
             continue
-        if not gpu.capable and entry.layout.enabled and not (entry.is_of_all and any_can):
+        if not gpu.capable and entry.layout.enabled and not (entry.applies_to_all and has_capable):
             raise LayoutError(
                 f"the layout enables MIG on GPU {gpu.index} ({gpu.device_id}), which does not support MIG: "
                 f"exclude that GPU with devices or device-filter"
@@ -174,7 +174,7 @@ def _entry_for(entries: Iterable[LayoutEntry], gpu: MigGpu, offers: Offers) -> L
     return concerned[-1] if concerned else None
 
 
-_ROUNDED = 1.05
+_ROUNDING_TOLERANCE = 1.05
 """How much more the memory of small instances may be told to be in all than that of the largest."""
 
 
@@ -189,12 +189,12 @@ def _contradiction(entry: LayoutEntry, offered: Mapping[str, OfferedProfile]) ->
     over = next((name for name, count in sorted(asked.items()) if count > offered[name].most), "")
     if over:
         return f"has room for only {offered[over].most}x {over}, not {asked[over]}x"
-    for size, unit, spare in (("slices", "compute slices", 1.0), ("memory_mib", "MiB", _ROUNDED)):
+    for size, unit, tolerance in (("slices", "compute slices", 1.0), ("memory_mib", "MiB", _ROUNDING_TOLERANCE)):
         has = max(getattr(each, size) for each in offered.values())
-        takes = sum(count * getattr(offered[name], size) for name, count in asked.items())
-        if takes > has * spare > 0:
+        needed = sum(count * getattr(offered[name], size) for name, count in asked.items())
+        if needed > has * tolerance > 0:
             text = ", ".join(f"{count}x {name}" for name, count in sorted(asked.items()))
-            return f"has {has} {unit}, but {text} require {takes}"
+            return f"has {has} {unit}, but {text} require {needed}"
     return ""
 
 

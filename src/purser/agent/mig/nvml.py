@@ -24,7 +24,7 @@ MAX_CREATION_ORDERS = 60
 MAX_PERMUTATIONS = math.factorial(7)
 """Permutations that are searched for different orders: all of seven instances, the most that a GPU has room for."""
 
-INCOMPLETE = " (incomplete)"
+INCOMPLETE_SUFFIX = " (incomplete)"
 """After the name of a GPU instance without its compute instance: a process was killed between the two."""
 
 
@@ -170,7 +170,7 @@ class NvmlHardware:
                 f"listing the GPU instances on GPU {index}", call, kind, device, profile.id, profile.most
             ):
                 complete = any(slices == profile.slices for slices, _ in self._compute_instances(index, instance))
-                yield profile.name + ("" if complete else INCOMPLETE), instance
+                yield profile.name + ("" if complete else INCOMPLETE_SUFFIX), instance
 
     def _compute_instances(self, index: int, instance: Any) -> Iterator[tuple[int, Any]]:
         """Sizes and handles of the compute instances in a GPU instance."""

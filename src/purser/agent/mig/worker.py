@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.mig.applying import WithdrawnError, apply_layouts, differences
+from purser.agent.mig.applying import WithdrawnError, apply_layouts, changed_layouts
 from purser.agent.mig.hardware import HardwareError, MigGpu, MigHardware, OfferedProfile
 from purser.agent.mig.layouts import LayoutError, Layouts, read_layouts, wanted
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
@@ -60,10 +60,10 @@ def answer(
             gpus = hardware.gpus()
             target = wanted(named, request.profile, gpus, {gpu.index: _offers(hardware, gpu) for gpu in gpus})
             if request.check_only:
-                changing = differences(gpus, target)
-                same = (gpu for gpu in gpus if changing and gpu.index not in changing)
-                untouched = tuple(uuid for gpu in same for uuid in gpu.uuids)
-                return MigResult(request.profile, request.attempt, differs=bool(changing), untouched=untouched)
+                changes = changed_layouts(gpus, target)
+                unchanged = (gpu for gpu in gpus if changes and gpu.index not in changes)
+                untouched = tuple(uuid for gpu in unchanged for uuid in gpu.uuids)
+                return MigResult(request.profile, request.attempt, differs=bool(changes), untouched=untouched)
             apply_layouts(hardware, target, is_wanted)
         finally:
             hardware.close()

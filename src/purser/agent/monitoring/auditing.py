@@ -13,7 +13,7 @@ from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
 from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
-from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, after_reading, find
+from purser.core.monitoring.audit import Audit, AuditFinding, FindingKind, find, update_audit
 from purser.core.monitoring.compute import PodsCompute, find_compute_overuse, with_reading
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, node_ref, ref_of
@@ -62,7 +62,7 @@ class Auditor:
     @property
     def findings(self) -> tuple[AuditFinding, ...]:
         """Current findings: those that events were posted for and that have not ended."""
-        return tuple(self._audit.standing.values())
+        return tuple(self._audit.current.values())
 
     async def take(
         self,
@@ -74,18 +74,18 @@ class Auditor:
         """Evaluate one reading, of some GPUs or all. ``holders`` by kubelet: a pod without a grant that was given its
         devices by kubelet is not reported here, but as disputed (`purser.agent.disputes`). ``unlimited``: see
         `find`."""
-        held = {(holder.namespace, holder.pod, uuid) for uuid, its in holders.items() for holder in its}
+        held = {(holder.namespace, holder.pod, uuid) for uuid, gpu_holders in holders.items() for holder in gpu_holders}
         by_uid, listed = {grant.pod_uid: grant for grant in grants}, self._gpus().keys()
         self._compute = with_reading(self._compute, accounts, listed=listed)
         found = find(accounts, by_uid, held, unlimited) | find_compute_overuse(self._compute, by_uid, unlimited)
-        news = after_reading(self._audit, found, read={account.uuid for account in accounts}, listed=listed)
+        news = update_audit(self._audit, found, read={account.uuid for account in accounts}, listed=listed)
         self._audit = news.audit
         for finding in news.began:
             self._emit_event(finding, _REASONS[finding.key.kind], self._sentence(finding), "Warning")
         for finding in news.ended:
             self._emit_event(finding, AgentReason.GPU_USE_SETTLED, self._settled_sentence(finding), "Normal")
         if self._evict is not None:
-            lasting = [each for key, each in found.items() if key in news.audit.standing]
+            lasting = [each for key, each in found.items() if key in news.audit.current]
             try:
                 async with asyncio.timeout(EVICTION_TIMEOUT_S):
                     await self._evict_one(self._evict, lasting)

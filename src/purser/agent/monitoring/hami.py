@@ -10,7 +10,7 @@ from purser.agent.monitoring.text import Sample, family
 from purser.agent.nvml.driver import Gpu, Telemetry
 from purser.core.device.gpus import NodeMigDevice
 from purser.core.kubernetes.quantities import MIB
-from purser.core.ledger import UNUSED, Usage
+from purser.core.ledger import NO_USAGE, Usage
 from purser.core.model import Device
 from purser.core.monitoring.accounts import ContainerUse, GpuAccount
 from purser.core.monitoring.hami import ZONE, HamiFact, HamiMetric
@@ -70,7 +70,7 @@ def _device_facts(node: HamiNode) -> Iterator[_Fact]:
             **_gpu_labels(node, device.index, device.uuid, device.model),
             "cores": str(int(_WHOLE)),
         }
-        used = node.usage.get(device.uuid, UNUSED)
+        used = node.usage.get(device.uuid, NO_USAGE)
         if device.memory_mib:  # where it is not known, nor is what pods hold of it
             labels["memory"] = str(device.memory_mib)
             yield labels, HamiFact.MEMORY_LIMIT, float(device.memory_mib * MIB)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.nvml.driver import Driver, GpuProcess, Telemetry
-from purser.core.monitoring.accounts import PodContainers, ProcessUse, owner_among
+from purser.core.monitoring.accounts import PodContainers, ProcessUse, find_owner
 from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, CgroupOwner, owner_of
 
 
@@ -28,7 +28,7 @@ def take_sample(driver: Driver, uuid: str, proc: Path, at: float) -> GpuSample:
     for process in processes_of(telemetry):
         if process.pid and process.pid not in cgroups:
             try:
-                text = read_start(proc / str(process.pid) / "cgroup", MAX_CGROUP_BYTES)
+                text = read_head(proc / str(process.pid) / "cgroup", MAX_CGROUP_BYTES)
             except OSError:
                 continue
             cgroups[process.pid] = owner_of(text.decode("utf-8", "replace"))
@@ -49,7 +49,7 @@ def uses_of(sample: GpuSample, pods: Mapping[str, PodContainers]) -> tuple[Proce
             device=process.device or sample.telemetry.uuid,
             memory=process.memory,
             sm_percent=process.sm_percent,
-            owner=owner_among(sample.cgroups[process.pid], pods),
+            owner=find_owner(sample.cgroups[process.pid], pods),
         )
         for process in processes_of(sample.telemetry)
         if process.pid in sample.cgroups

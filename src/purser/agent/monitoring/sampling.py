@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from purser.agent.monitoring.reading import GpuSample, take_sample
 from purser.agent.nvml.driver import Driver
 from purser.agent.settings import AgentSettings
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.kube.clock import Clock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
@@ -60,7 +60,7 @@ class Sampler:
 
     def _start(self, uuid: str) -> "asyncio.Future[GpuSample]":
         driver, now, proc = self._driver(), self._clock.monotonic(), self._settings.host_root / "proc"
-        return in_thread(lambda: take_sample(driver, uuid, proc, now), f"purser-measure-{uuid[-4:]}")
+        return run_in_thread(lambda: take_sample(driver, uuid, proc, now), f"purser-measure-{uuid[-4:]}")
 
     @property
     def ages_s(self) -> Mapping[str, float]:

@@ -40,14 +40,14 @@ class GpuMonitoring:
         auditor: Auditor,
         failures: ObjectFailures,
         clock: Clock | None = None,
-        as_devices: Callable[[Grant], Grant] = lambda grant: grant,
+        with_mig_devices: Callable[[Grant], Grant] = lambda grant: grant,
     ) -> None:
-        """``as_devices``: a grant by the MIG devices that were made for it."""
+        """``with_mig_devices``: a grant by the MIG devices that were made for it."""
         self._settings = settings
         self._monitor = monitor
         self._pods = pods
         self._book = book
-        self._as_devices = as_devices
+        self._as_devices = with_mig_devices
         self._compatible = CompatibleMetrics(settings, monitor, book, self.booked)
         self._kubelet = kubelet
         self._auditor = auditor
@@ -83,9 +83,9 @@ class GpuMonitoring:
         holders = self._fresh_holders()
         if holders is not None:
             grants = map(self._as_devices, self._pods.view().grants.values())
-            await self._auditor.take(fresh.values(), grants, holders, self._unlimited())
+            await self._auditor.take(fresh.values(), grants, holders, self._unlimited_gpus())
 
-    def _unlimited(self) -> frozenset[str]:
+    def _unlimited_gpus(self) -> frozenset[str]:
         """GPUs whose replicas are time slices: their containers get no limits, as with NVIDIA's plugin."""
         inventory = self._monitor.inventory.value
         devices = () if inventory is None else inventory.devices

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.files import read_end, read_start
+from purser.agent.files import read_head, read_tail
 from purser.agent.hostfiles import make_own_dir, remove_dir
 from purser.agent.inventory import on_host
 from purser.agent.mps.folders import PID_FILE, PIPES, MpsFolders, folders_of
-from purser.agent.mps.processes import is_marked, kill, marked, runs
+from purser.agent.mps.processes import find_marked, is_marked, kill, runs
 from purser.agent.mps.programs import CONTROL, MARK, SMI, MpsError, MpsPrograms
 from purser.agent.settings import AgentSettings
-from purser.agent.sockets import listens
-from purser.agent.threads import in_thread
+from purser.agent.sockets import is_listening
+from purser.agent.threads import run_in_thread
 from purser.core.decoding import brief
 
 log = structlog.get_logger("purser.agent")
@@ -80,9 +80,9 @@ class MpsControl:
         """Processes of a daemon's servers. Raises `MpsError` where it does not answer."""
         answer = await self.ask(uuid, "get_server_list")
         pids = [int(word) for word in answer.split() if _PID.fullmatch(word)]
-        mark = f"{MARK}={self._as_seen_here(folders_of(uuid)).pipe}"
+        mark = f"{MARK}={self._local_folders(folders_of(uuid)).pipe}"
         # A container can put a socket of its own in the daemon's place: only processes that are MPS servers count.
-        found = await in_thread(lambda: [pid for pid in pids if is_marked(pid, mark)], "purser-mps-proc")
+        found = await run_in_thread(lambda: [pid for pid in pids if is_marked(pid, mark)], "purser-mps-proc")
         return frozenset(found)
 
     async def is_in_fault(self, uuid: str, server: int) -> bool:
@@ -97,7 +97,7 @@ class MpsControl:
     def ended_in_order(self, uuid: str, server: int) -> bool:
         """Whether the daemon's log says that a server exited with status 0; a crash has another one, or none."""
         try:
-            text = read_end(self._as_seen_here(folders_of(uuid)).log / _CONTROL_LOG, 4096).decode(errors="replace")
+            text = read_tail(self._local_folders(folders_of(uuid)).log / _CONTROL_LOG, 4096).decode(errors="replace")
         except OSError:
             return False
         return any(line.endswith(f"Server {server} exited with status 0") for line in text.splitlines())
@@ -122,7 +122,7 @@ class MpsControl:
     def other_daemon(self) -> str:
         """Where a daemon answers that is not the agent's, as a path of the host; empty: nowhere."""
         root = self._settings.host_root
-        found = (path for pattern in _OTHER_CONTROL_PIPES for path in root.glob(pattern) if listens(path))
+        found = (path for pattern in _OTHER_CONTROL_PIPES for path in root.glob(pattern) if is_listening(path))
         return next((f"/{path.relative_to(root)}" for path in found), "")
 
     async def start(self, uuid: str) -> int:
@@ -155,7 +155,7 @@ class MpsControl:
     def said(self, uuid: str) -> str:
         """The last line that a daemon wrote before it ended."""
         try:
-            text = read_start(self._as_seen_here(folders_of(uuid)).log / _OUTPUT, 4096).decode(errors="replace")
+            text = read_head(self._local_folders(folders_of(uuid)).log / _OUTPUT, 4096).decode(errors="replace")
         except OSError:
             return ""
         return brief((text.strip().splitlines() or [""])[-1])
@@ -163,23 +163,23 @@ class MpsControl:
     def trim_logs(self, uuid: str) -> None:
         """Empty a daemon's logs that have grown too large: they say something of each client that comes and goes."""
         with contextlib.suppress(OSError):
-            for path in self._as_seen_here(folders_of(uuid)).log.iterdir():
+            for path in self._local_folders(folders_of(uuid)).log.iterdir():
                 if path.lstat().st_blocks * 512 > MAX_LOG_BYTES:  # it may write on where it was, and leave a hole
                     os.truncate(path, 0)
                     log.info("Truncated a log file of an MPS daemon", path=str(path))
 
     async def process(self, uuid: str) -> int | None:
         """That of a daemon which runs, by the file that it wrote."""
-        seen = self._as_seen_here(folders_of(uuid))
+        seen = self._local_folders(folders_of(uuid))
         try:
-            pid = int(read_start(seen.pipe / PID_FILE, 64).decode())
+            pid = int(read_head(seen.pipe / PID_FILE, 64).decode())
         except (OSError, ValueError):
             return None
         return pid if pid in await _daemon_pids(seen) and runs(pid) else None
 
     def was_started(self, uuid: str) -> bool:
         """Whether a daemon has been started since the node booted, and not ended by `quit`."""
-        return self._as_seen_here(folders_of(uuid)).pipe.exists()
+        return self._local_folders(folders_of(uuid)).pipe.exists()
 
     def here(self) -> frozenset[str]:
         """GPUs of which `was_started` is true."""
@@ -190,7 +190,7 @@ class MpsControl:
     async def clean(self, uuid: str) -> None:
         """End what is left of a daemon and its servers, and return once it is gone. Raises `MpsError`: a process that
         waits for a GPU that hangs cannot be ended."""
-        seen, left = self._as_seen_here(folders_of(uuid)), tuple[int, ...]()
+        seen, left = self._local_folders(folders_of(uuid)), tuple[int, ...]()
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 while left := tuple(filter(runs, await _daemon_pids(seen))):
@@ -201,7 +201,7 @@ class MpsControl:
             raise MpsError(f"processes of the MPS daemon did not exit within {END_TIMEOUT_S:g} s: {pids}") from error
 
     async def _remove(self, folder: Path) -> None:
-        await in_thread(lambda: remove_dir(self._settings, folder), "purser-mps-files")
+        await run_in_thread(lambda: remove_dir(self._settings, folder), "purser-mps-files")
 
     async def _run(self, uuid: str, program: str, *arguments: str, text: str = "") -> str:
         folders, programs = folders_of(uuid), self._find()
@@ -233,13 +233,13 @@ class MpsControl:
             raise MpsError(f"{command_line}: {brief(answer) or f'exit {process.returncode}'}")
         return answer
 
-    def _as_seen_here(self, folders: MpsFolders) -> MpsFolders:
+    def _local_folders(self, folders: MpsFolders) -> MpsFolders:
         """As this process sees them."""
         return MpsFolders(*(on_host(self._settings, path) for path in (folders.pipe, folders.log, folders.shm)))
 
     def _make(self, folders: MpsFolders) -> MpsFolders:
         """Make them. Raises OSError."""
-        seen = self._as_seen_here(folders)
+        seen = self._local_folders(folders)
         make_own_dir(seen.pipe, 0o755)
         make_own_dir(seen.log, 0o755)
         make_own_dir(seen.shm, 0o1777)
@@ -277,7 +277,7 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
 
 async def _daemon_pids(seen: MpsFolders) -> tuple[int, ...]:
     """A daemon and its servers. In a thread: what /proc says of a process that hangs may be long in coming."""
-    return await in_thread(lambda: marked(f"{MARK}={seen.pipe}"), "purser-mps-proc")
+    return await run_in_thread(lambda: find_marked(f"{MARK}={seen.pipe}"), "purser-mps-proc")
 
 
 def _label(path: Path, host_root: Path) -> None:

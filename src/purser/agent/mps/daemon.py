@@ -28,7 +28,7 @@ class MpsTiming(msgspec.Struct, frozen=True):
 
     start: float = 30.0
     """How long a daemon may take to answer for the first time."""
-    first_look: float = 0.05
+    first_poll_s: float = 0.05
     """Between two looks whether it does."""
     health: float = 60.0
     """Between two questions whether it still does. Its end is heard of at once; this finds one that hangs."""
@@ -95,7 +95,7 @@ class MpsDaemon:
                     backoff.reset()
                 await self._handle_loss(why)
             except MpsError as error:
-                await self._clean()
+                await self._end_leftovers()
                 self._set_state(False, str(error))
             await self._clock.sleep(backoff.next())
 
@@ -132,7 +132,7 @@ class MpsDaemon:
                 while not await self._control.answers(self.uuid):
                     if not runs(process):
                         raise MpsError(f"the MPS daemon exited immediately: {self._control.said(self.uuid)}")
-                    await asyncio.sleep(self._timing.first_look)
+                    await asyncio.sleep(self._timing.first_poll_s)
         except TimeoutError as error:
             raise MpsError(f"the MPS daemon did not answer within {self._timing.start:g} s") from error
         log.info("Started an MPS daemon", uuid=self.uuid, pid=process)
@@ -181,12 +181,12 @@ class MpsDaemon:
         return None
 
     async def _handle_loss(self, why: str) -> None:
-        await self._clean()
+        await self._end_leftovers()
         self._set_state(False, f"the MPS daemon failed: {why}")
         log.warning("An MPS daemon failed, so its clients fail", uuid=self.uuid, reason=why)
         self._hooks.lost(self.uuid, why)
 
-    async def _clean(self) -> None:
+    async def _end_leftovers(self) -> None:
         """End what is left of it, if that can be ended; another one is only started once it is."""
         try:
             await self._control.clean(self.uuid)

@@ -78,7 +78,7 @@ class MpsDaemons:
             await self._turn(inventory)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_CHECK_PERIOD_S if self._drains() else None):
-                    await self._inventory.differs(inventory)
+                    await self._inventory.wait_for_change(inventory)
 
     async def _turn(self, inventory: NodeInventory | None) -> None:
         if inventory is None or self._is_leaving:

@@ -15,7 +15,7 @@ POLL_S = 1.0
 """Between two looks at a process, where the kernel (before 5.3) cannot say when it ends."""
 
 
-def marked(mark: str) -> tuple[int, ...]:
+def find_marked(mark: str) -> tuple[int, ...]:
     """Daemons and servers that were started with this ``NAME=value`` in their environment.
 
     In the agent's PID namespace alone, for a container's program can have that name and environment as well. By names
@@ -25,7 +25,7 @@ def marked(mark: str) -> tuple[int, ...]:
 
 
 def is_marked(pid: int, mark: str) -> bool:
-    """Whether a process is one of `marked`."""
+    """Whether a process is one of `find_marked`."""
     is_named = _name(pid) == _NAME and _namespace(str(pid)) == _namespace("self")
     return is_named and mark.encode() in _environment(pid)
 

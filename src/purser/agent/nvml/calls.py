@@ -11,7 +11,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from purser.agent.nvml.driver import DriverError
-from purser.agent.nvml.failures import CALL_FAILURES, DISTINGUISHED, FailureMeaning, is_fault
+from purser.agent.nvml.failures import CALL_FAILURES, DISTINGUISHED_ERRORS, FailureMeaning, is_fault
 from purser.core.health.signs import DeviceFault, FaultKind
 
 T = TypeVar("T")
@@ -45,7 +45,9 @@ def load_nvml(library: str) -> Nvml:
 
     there, here = pynvml.__dict__, bound.__dict__
     here.update(there, nvmlLib=handle, _nvmlLib_refcount=0, _nvmlGetFunctionPointer_cache={})
-    here.update({name: _rebound(each, there, here) for name, each in there.items() if isinstance(each, FunctionType)})
+    here.update(
+        {name: _rebind_globals(each, there, here) for name, each in there.items() if isinstance(each, FunctionType)}
+    )
     here["_nvmlCheckReturn"] = check
     return bound
 
@@ -60,12 +62,12 @@ def _pynvml() -> tuple[Nvml, frozenset[int]]:
     return pynvml, frozenset(pynvml.NVMLError._errcode_to_string)
 
 
-def _rebound(function: FunctionType, from_: dict[str, Any], to: dict[str, Any]) -> FunctionType:
+def _rebind_globals(function: FunctionType, from_: dict[str, Any], to: dict[str, Any]) -> FunctionType:
     """A function of one module as one of another, with those that it wraps; any other as it is."""
     if function.__globals__ is not from_:
         return function
     held = (cell.cell_contents for cell in function.__closure__ or ())
-    cells = (CellType(_rebound(each, from_, to) if isinstance(each, FunctionType) else each) for each in held)
+    cells = (CellType(_rebind_globals(each, from_, to) if isinstance(each, FunctionType) else each) for each in held)
     return FunctionType(function.__code__, to, function.__name__, function.__defaults__, tuple(cells))
 
 
@@ -116,7 +118,7 @@ class DeviceCalls:
 
 def _error_name(nvml: Nvml, error: Any) -> str:
     """Of those that `is_fault` tells apart: NVML's constant; empty: another."""
-    return next((name for name in DISTINGUISHED if getattr(nvml, name, None) == error.value), "")
+    return next((name for name in DISTINGUISHED_ERRORS if getattr(nvml, name, None) == error.value), "")
 
 
 def fault_of(nvml: Nvml, call: str, error: Any) -> DeviceFault:

@@ -116,17 +116,17 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
     )
     if calls.fault is not None:
         return msgspec.structs.replace(reading, fault=calls.fault)
-    beside = DeviceCalls(nvml)  # what fails here says nothing of the GPU
-    mig = beside.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
+    optional_calls = DeviceCalls(nvml)  # what fails here says nothing of the GPU
+    mig = optional_calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle)
     is_partitioned = mig is not None and mig.enabled
     return msgspec.structs.replace(
         reading,
-        sram_threshold_exceeded=_exceeds_sram_threshold(beside, nvml, handle),
-        remapped_rows=_with_exhausted_banks(beside, handle, reading.remapped_rows),
-        nvlinks=None if is_partitioned else _nvlinks(beside, nvml, handle),  # there are none in MIG mode
-        slowdowns=_slowdowns(beside, handle),
-        migs=frozenset(mig_uuids(beside, handle)) if is_partitioned else None,
-        registration=_registration(beside, nvml, handle),
+        sram_threshold_exceeded=_exceeds_sram_threshold(optional_calls, nvml, handle),
+        remapped_rows=_with_exhausted_banks(optional_calls, handle, reading.remapped_rows),
+        nvlinks=None if is_partitioned else _nvlinks(optional_calls, nvml, handle),  # there are none in MIG mode
+        slowdowns=_slowdowns(optional_calls, handle),
+        migs=frozenset(mig_uuids(optional_calls, handle)) if is_partitioned else None,
+        registration=_registration(optional_calls, nvml, handle),
     )
 
 

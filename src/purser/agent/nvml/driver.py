@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.device.counting import is_for_pods
+from purser.core.device.counting import is_usable_by_pods
 from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
 from purser.core.health.fabric import FabricRegistration
 from purser.core.health.signs import DeviceFault, NvLinks, RecoveryAction, RemappedRows, Slowdown
@@ -157,7 +157,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 def for_pods(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """The GPUs that pods may get, with their links to one another alone; see `purser.core.device.counting`."""
-    listed = [gpu for gpu in gpus if is_for_pods(gpu.name)]
+    listed = [gpu for gpu in gpus if is_usable_by_pods(gpu.name)]
     known = {gpu.uuid for gpu in listed}
     return tuple(
         msgspec.structs.replace(gpu, links=tuple(link for link in gpu.links if link.peer in known)) for gpu in listed
@@ -298,7 +298,7 @@ class Driver(Protocol):
         """
         ...
 
-    def answering(self) -> tuple[str | None, ...]:
+    def answering_uuids(self) -> tuple[str | None, ...]:
         """The uuids of the devices that a process sees which opens the driver now, None for each that does not answer
         it. This binding stays open, with all its handles and events.
 
@@ -312,7 +312,7 @@ class Driver(Protocol):
 
         NVML fixes its list of devices when it is initialised. This waits for a running `wait_event` to return, so
         wait in slices of a second or so. Xids of all GPUs during the call are missed, as they are when an agent
-        restarts: ask `answering` first whether it would show more.
+        restarts: ask `answering_uuids` first whether it would show more.
 
         Raises:
             DriverError: the driver does not come up, or a reading under way does not end.

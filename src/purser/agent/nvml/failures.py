@@ -198,13 +198,13 @@ _UNSUPPORTED_ERRORS = (
 )
 """The device, the driver or this process has no such thing; or the driver knows an older form of the question."""
 
-DISTINGUISHED = (*_DEVICE_ERRORS, *_UNSUPPORTED_ERRORS)
+DISTINGUISHED_ERRORS = (*_DEVICE_ERRORS, *_UNSUPPORTED_ERRORS)
 """The errors that `is_fault` knows."""
 
 
 def is_fault(meaning: FailureMeaning, error: str) -> bool:
     """Whether a device is at fault that answers with this error, by the name of NVML's constant; empty: one that is not
-    in `DISTINGUISHED`, or an answer that nobody can read."""
+    in `DISTINGUISHED_ERRORS`, or an answer that nobody can read."""
     if error in _DEVICE_ERRORS:
         return True
     if meaning is FailureMeaning.PROPERTY:

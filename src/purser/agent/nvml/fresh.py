@@ -30,7 +30,7 @@ class DriverProbe:
         self._hanging: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> tuple[str | None, ...]:
-        """See `Driver.answering`. Blocks, `LOOK_TIMEOUT_S` and `_KILLED_WITHIN_S` at the most."""
+        """See `Driver.answering_uuids`. Blocks, `LOOK_TIMEOUT_S` and `_KILLED_WITHIN_S` at the most."""
         if self._hanging is not None and self._hanging.poll() is None:
             raise _failed(f"process {self._hanging.pid} has been hanging in the driver since an earlier check")
         self._hanging = None

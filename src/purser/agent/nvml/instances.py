@@ -14,7 +14,7 @@ from purser.agent.nvml.migs import mig_devices, total_mib
 
 T = TypeVar("T")
 
-_MEANINGS = {
+_ERROR_MEANINGS = {
     "NVML_ERROR_IN_USE": (MigTrouble.IN_USE, "processes are running on the instance"),
     "NVML_ERROR_INSUFFICIENT_RESOURCES": (MigTrouble.NO_ROOM, "the GPU has no room for the instance at that position"),
     "NVML_ERROR_INVALID_ARGUMENT": (
@@ -157,7 +157,7 @@ def _ask(nvml: Nvml, what: str, call: Callable[..., T], *arguments: Any) -> T:
 
 
 def _error(nvml: Nvml, what: str, error: Any) -> MigCallError:
-    for name, (trouble, sentence) in _MEANINGS.items():
+    for name, (trouble, sentence) in _ERROR_MEANINGS.items():
         if getattr(nvml, name, None) == error.value:
             return MigCallError(trouble, f"{what}: {sentence}")
     return MigCallError(MigTrouble.OTHER, f"{what}: {error}")

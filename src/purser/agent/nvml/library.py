@@ -26,7 +26,7 @@ from purser.agent.nvml.driver import (
 from purser.agent.nvml.fresh import DriverProbe
 from purser.agent.nvml.instances import create_instance, destroy_instance, fill_instance, mig_contents
 from purser.agent.nvml.null import NullDriver
-from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
+from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey_links
 from purser.agent.nvml.telemetry import Meter
 from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.health.signs import DeviceFault, FaultKind
@@ -85,11 +85,11 @@ class LibraryDriver:
     """
 
     def __init__(
-        self, nvml: Nvml, answering: Callable[[], tuple[str | None, ...]], *, sysfs_root: Path = SYSFS_ROOT
+        self, nvml: Nvml, answering_uuids: Callable[[], tuple[str | None, ...]], *, sysfs_root: Path = SYSFS_ROOT
     ) -> None:
-        """``answering`` does what `Driver.answering` says."""
+        """``answering_uuids`` does what `Driver.answering_uuids` says."""
         self._nvml = nvml
-        self._answering = answering
+        self._answering_uuids = answering_uuids
         self._sysfs_root = sysfs_root
         self._lock = threading.RLock()
         self._events_lock = threading.Lock()  # held by a wait; taken before the other lock where both are needed
@@ -137,22 +137,22 @@ class LibraryDriver:
 
     def mig_contents(self, uuid: str) -> MigContents:
         """See `Driver.mig_contents`."""
-        with self._known(uuid) as handle:
+        with self._known_device(uuid) as handle:
             return mig_contents(self._nvml, handle)
 
     def create_instance(self, uuid: str, number: int, start: int, size: int) -> int:
         """See `Driver.create_instance`."""
-        with self._known(uuid) as handle:
+        with self._known_device(uuid) as handle:
             return create_instance(self._nvml, handle, number, start, size)
 
     def fill_instance(self, uuid: str, instance: int) -> None:
         """See `Driver.fill_instance`."""
-        with self._known(uuid) as handle:
+        with self._known_device(uuid) as handle:
             fill_instance(self._nvml, handle, instance)
 
     def destroy_instance(self, uuid: str, instance: int) -> None:
         """See `Driver.destroy_instance`."""
-        with self._known(uuid) as handle:
+        with self._known_device(uuid) as handle:
             destroy_instance(self._nvml, handle, instance)
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
@@ -172,9 +172,9 @@ class LibraryDriver:
                 return None
             return XidEvent(self._watched.get(_address(event.device)), int(event.eventData))
 
-    def answering(self) -> tuple[str | None, ...]:
-        """See `Driver.answering`."""
-        return self._answering()
+    def answering_uuids(self) -> tuple[str | None, ...]:
+        """See `Driver.answering_uuids`."""
+        return self._answering_uuids()
 
     def reopen(self) -> tuple[Gpu, ...]:
         """See `Driver.reopen`."""
@@ -219,7 +219,7 @@ class LibraryDriver:
                 self._readings.notify_all()
 
     @contextmanager
-    def _known(self, uuid: str) -> Iterator[Any]:
+    def _known_device(self, uuid: str) -> Iterator[Any]:
         """The same, of a device that has to be there. Raises `MigCallError`."""
         with self._reading(uuid) as handle:
             if handle is None:
@@ -336,7 +336,7 @@ class LibraryDriver:
             for gpu, each in zip(gpus, calls, strict=True)
             if gpu.fault is None and gpu.uuid is not None
         ]
-        fresh = survey(self._nvml, endpoints)
+        fresh = survey_links(self._nvml, endpoints)
         before = {gpu.uuid: {link.peer: link for link in gpu.links} for gpu in self._gpus}
         return tuple(
             msgspec.structs.replace(

@@ -60,7 +60,7 @@ class NullDriver:
         self._closed.wait(timeout_ms / 1000)
         return None
 
-    def answering(self) -> tuple[str | None, ...]:
+    def answering_uuids(self) -> tuple[str | None, ...]:
         """Nothing."""
         return ()
 

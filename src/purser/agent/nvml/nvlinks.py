@@ -46,7 +46,7 @@ class LinkCount(msgspec.Struct, frozen=True):
     """Links to NVSwitches."""
 
 
-def survey(nvml: Nvml, endpoints: Sequence[NvLinkEndpoint]) -> dict[str, dict[str, Link]]:
+def survey_links(nvml: Nvml, endpoints: Sequence[NvLinkEndpoint]) -> dict[str, dict[str, Link]]:
     """The links of every device to every other one: uuid to peer's uuid to link; the same both ways."""
     counts = {each.uuid: count_links(nvml, each) for each in endpoints}
     links: dict[str, dict[str, Link]] = {each.uuid: {} for each in endpoints}

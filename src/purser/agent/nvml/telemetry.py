@@ -49,7 +49,7 @@ def _first(values: Any) -> tuple[float, ...]:
     return (float(values[0]),)
 
 
-def _licensed(features: Any) -> tuple[float, ...]:
+def _license_status(features: Any) -> tuple[float, ...]:
     """Of a vGPU: whether it is licensed; the feature's code is NVML_GRID_LICENSE_FEATURE_CODE_VGPU."""
     if not features.isGridLicenseSupported:
         return (0.0,)
@@ -71,7 +71,7 @@ SENSOR_CALLS: tuple[SensorCall, ...] = (
     ),
     SensorCall(("DCGM_FI_DEV_ENC_UTIL",), "nvmlDeviceGetEncoderUtilization", _first),
     SensorCall(("DCGM_FI_DEV_DEC_UTIL",), "nvmlDeviceGetDecoderUtilization", _first),
-    SensorCall(("DCGM_FI_DEV_VGPU_LICENSE_STATUS",), "nvmlDeviceGetGridLicensableFeatures_v4", _licensed),
+    SensorCall(("DCGM_FI_DEV_VGPU_LICENSE_STATUS",), "nvmlDeviceGetGridLicensableFeatures_v4", _license_status),
     SensorCall(
         (
             "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
@@ -107,7 +107,7 @@ class Meter:
         """What the GPU says now. Never raises."""
         calls = DeviceCalls(self._nvml)
         memory = self._memory(calls, self._handle)
-        fields = {**self._sensors(calls), **self._by_field_number(calls), **in_mib(memory)}
+        fields = {**self._sensors(calls), **self._by_field_number(calls), **memory_fields(memory)}
         instances = self._instances(calls)
         self._close_monitors({None, *(each.id for each in instances)})
         if not calls.is_lost:
@@ -219,7 +219,7 @@ class Meter:
         return InstanceTelemetry(
             id=number,
             devices=(uuid,),
-            fields={**in_mib(memory), **self._monitor(number).read()},
+            fields={**memory_fields(memory), **self._monitor(number).read()},
             memory=memory,
             processes=processes,
         )
@@ -234,7 +234,7 @@ class Meter:
             self._monitors.pop(instance).close()
 
 
-def in_mib(memory: GpuMemory | None) -> dict[str, float]:
+def memory_fields(memory: GpuMemory | None) -> dict[str, float]:
     """Memory as DCGM's fields."""
     if memory is None:
         return {}

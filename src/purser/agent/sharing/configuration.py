@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
 from purser.agent.settings import AgentSettings, SharingSettings
 from purser.agent.sharing.reading import MAX_PLUGIN_FILE_BYTES, read_plugin_file
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.sharing import (
     CONFIG_LABEL,
@@ -26,11 +26,11 @@ from purser.core.sharing import (
     SetAside,
     SharingError,
     chosen_config,
-    followable,
     plugin_settings,
-    unlike_upstream,
+    settings_without_effect,
+    upstream_differences,
+    usable_file,
     with_last_flags,
-    without_effect,
 )
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
@@ -91,12 +91,12 @@ def config_of(
     hold on where this one's have mistakes. Raises `SharingError`."""
     read = read_plugin_file(text, node) if text else ReadFile(PluginFile())
     options = settings.flags.given()
-    file, left_out = followable(read.file, options, settings.variables)
+    file, left_out = usable_file(read.file, options, settings.variables)
     held: tuple[str, ...] = ()
     last = last if last is not None and last.name == name and last.text else None
     if last is not None:
         kept, held = with_last_flags(file, (*read.problems, *left_out), last.file)
-        file, conflicts = followable(kept, options, settings.variables)
+        file, conflicts = usable_file(kept, options, settings.variables)
         left_out = (*left_out, *conflicts)
     problems = (*read.problems, *left_out, *held)
     return SharingConfig(
@@ -104,7 +104,7 @@ def config_of(
         text,
         file,
         plugin_settings(file, options, settings.variables),
-        notes=(*read.notes, *unlike_upstream(file), *without_effect(file)),
+        notes=(*read.notes, *upstream_differences(file), *settings_without_effect(file)),
         problems=problems,
         set_aside=read.set_aside,
         good=(last.good if last.problems else last.text) if problems and last is not None else "",
@@ -151,16 +151,16 @@ class SharingConfigWatch:
         with FolderWatch(folder) as watch:
             while True:
                 self._look.clear()
-                await self._look_once()
+                await self._read_once()
                 await until(watch.changed(), self._look.wait())
 
-    async def _look_once(self) -> None:
+    async def _read_once(self) -> None:
         """A text is read once, and off the loop: one of a megabyte takes a second."""
         try:
-            chosen = self._chosen()
+            chosen = self._choose_file()
             if chosen != self._chosen_before:
                 node, last = self._settings.node_name, self.config.value or self._read_stored()
-                self._build_config = await in_thread(
+                self._build_config = await run_in_thread(
                     lambda: _build_config(self._sharing, *chosen, node, last), "purser-config"
                 )
                 self._chosen_before = chosen
@@ -179,7 +179,7 @@ class SharingConfigWatch:
             self._on_notes(config.told)
             self._store(config)
 
-    def _chosen(self) -> tuple[str, str]:
+    def _choose_file(self) -> tuple[str, str]:
         """Name and text of the file that the node is to go by, empty where that is none. Raises `SharingError`."""
         sharing = self._sharing
         if sharing.folder is None:
@@ -214,7 +214,7 @@ class SharingConfigWatch:
 
     def _read_stored(self) -> SharingConfig | None:
         try:
-            stored = _stored.read(read_start(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
+            stored = _stored.read(read_head(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
             node = self._settings.node_name
             good = config_of(self._sharing, stored.name, stored.good, node) if stored.good else None
             return config_of(self._sharing, stored.name, stored.text, node, good)
@@ -253,6 +253,6 @@ def config_names(folder: Path) -> list[str]:
 def config_text(path: Path) -> str:
     """The start of a configuration file: at least what a valid one has. Raises `SharingError`."""
     try:
-        return read_start(path, MAX_PLUGIN_FILE_BYTES + 1).decode(errors="replace")
+        return read_head(path, MAX_PLUGIN_FILE_BYTES + 1).decode(errors="replace")
     except OSError as error:
         raise SharingError(f"cannot read the configuration file: {error}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.sriov.ddptool import MAX_PACKAGE_NAME, DdpError, ddptool_of, package_by_ddptool
 from purser.agent.sriov.netlink import GenericNetlink, attributes
 from purser.agent.sriov.sysfs import SriovTree, read_devices
@@ -69,7 +69,7 @@ class DdpPackages:
 
     def _ask(self, address: str) -> str:
         if not os.path.lexists(self._namespace):  # that of a process which may not be looked into is there
-            return _simulated(self._host_root / "sys/devlink/pci" / address)
+            return _simulated_package(self._host_root / "sys/devlink/pci" / address)
         return self._ask_kernel(address) or self._ask_tool(address)
 
     def _ask_kernel(self, address: str) -> str:
@@ -123,17 +123,17 @@ def running_versions(answer: bytes) -> dict[str, str]:
     for kind, content in attributes(answer):
         if kind == _RUNNING:
             version = dict(attributes(content))
-            found[_string(version.get(_VERSION_NAME, b""))] = _string(version.get(_VERSION_VALUE, b""))
+            found[_decode_string(version.get(_VERSION_NAME, b""))] = _decode_string(version.get(_VERSION_VALUE, b""))
     return found
 
 
-def _string(content: bytes) -> str:
+def _decode_string(content: bytes) -> str:
     return content.partition(b"\0")[0].decode(errors="replace")[:MAX_PACKAGE_NAME]
 
 
-def _simulated(path: Path) -> str:
+def _simulated_package(path: Path) -> str:
     try:
-        lines = read_start(path, _MAX_SIMULATED_BYTES).decode(errors="replace").splitlines()
+        lines = read_head(path, _MAX_SIMULATED_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
     named = dict(line.partition(" ")[::2] for line in lines)

@@ -15,7 +15,7 @@ from purser.agent.cdi.specification import (
     CdiSpecification,
     plain_specification,
 )
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.agent.inventory import on_host
 from purser.agent.settings import AgentSettings
 from purser.core.decoding import JsonReader, UnreadableError
@@ -89,22 +89,24 @@ class SriovCdiFiles:
         contents = {name: msgspec.json.encode(each) for name, each in wanted.items()}
         for path in sorted(self._folder.glob(f"{CDI_PREFIX}*")):
             if path.name not in wanted:
-                if (kept := _held_part(path, held, given)) is None:
+                if (kept := _held_specification(path, held, given)) is None:
                     path.unlink(missing_ok=True)
                 else:
                     contents[path.name] = msgspec.json.encode(kept)
         for name, content in contents.items():
             path = self._folder / name
-            if not path.exists() or read_start(path, len(content) + 1) != content:
+            if not path.exists() or read_head(path, len(content) + 1) != content:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 replace_file(path, content)
                 log.info("Wrote a CDI specification", file=name)
 
 
-def _held_part(path: Path, held: Collection[str], given: Collection[tuple[str, str]]) -> CdiSpecification | None:
+def _held_specification(
+    path: Path, held: Collection[str], given: Collection[tuple[str, str]]
+) -> CdiSpecification | None:
     """What stays of a file of no pool; None: nothing. ``given``: kinds and names of other files' devices."""
     try:
-        found = _specification.read(read_start(path, _MAX_CDI_BYTES + 1))
+        found = _specification.read(read_head(path, _MAX_CDI_BYTES + 1))
     except (OSError, UnreadableError):
         return None
     left = [each for each in found.devices if each.name in held and (found.kind, each.name) not in given]

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_start, replace_file
+from purser.agent.files import read_head, replace_file
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.sriov.devices import NodeDevices, RdmaDevice, SriovDevice
 
@@ -40,12 +40,12 @@ _file: JsonReader[dict[str, SeenDevice]] = JsonReader(
 )
 
 
-def with_seen(node: NodeDevices, seen: Seen, held: Collection[str] | None) -> NodeDevices:
+def complete_from_memory(node: NodeDevices, seen: Seen, held: Collection[str] | None) -> NodeDevices:
     """The node with what cannot be seen now. ``held``: ids that containers hold; None: not known, any may be."""
     return msgspec.structs.replace(
         node,
         devices=tuple(
-            _completed(each, seen[each.id], held is None or each.id in held) if each.id in seen else each
+            _complete_device(each, seen[each.id], held is None or each.id in held) if each.id in seen else each
             for each in node.devices
         ),
     )
@@ -68,7 +68,7 @@ def seen_of(node: NodeDevices) -> dict[str, SeenDevice]:
     }
 
 
-def _completed(device: SriovDevice, seen: SeenDevice, is_held: bool) -> SriovDevice:
+def _complete_device(device: SriovDevice, seen: SeenDevice, is_held: bool) -> SriovDevice:
     if (device.vendor, device.device, device.pf_address) != (seen.vendor, seen.device, seen.pf_address):
         return device  # another card in this slot
     known = msgspec.structs.replace(device, link_type=device.link_type or seen.link_type)
@@ -82,7 +82,7 @@ def _completed(device: SriovDevice, seen: SeenDevice, is_held: bool) -> SriovDev
 def read_seen(path: Path) -> Seen:
     """The file; nothing where there is none that can be read."""
     try:
-        return _file.read(read_start(path, _MAX_SEEN_BYTES + 1))
+        return _file.read(read_head(path, _MAX_SEEN_BYTES + 1))
     except FileNotFoundError:
         return {}
     except (OSError, UnreadableError) as error:

@@ -56,13 +56,13 @@ class GpuNeighbours:
         kubelet: KubeletBooks,
         pods: NodePods,
         inventory: Latest[NodeInventory | None],
-        on_apart: Callable[[Pod, str], None],
+        on_mismatched_nics: Callable[[Pod, str], None],
     ) -> None:
-        """``on_apart`` is told of a pod whose network devices are not where its grant says."""
+        """``on_mismatched_nics`` is told of a pod whose network devices are not where its grant says."""
         self._kubelet = kubelet
         self._pods = pods
         self._inventory = inventory
-        self._on_apart = on_apart
+        self._on_apart = on_mismatched_nics
         self.pcie: Latest[NodePcie | None] = Latest(None)
         """None: pools have not been looked at yet."""
 
@@ -74,7 +74,7 @@ class GpuNeighbours:
         inventory = self._inventory.value
         gpus = {each.uuid: each.pci_bus_id for each in inventory.devices} if inventory else {}
         switches = {uuid: found for uuid, bus_id in gpus.items() if (found := _switches(sys, bus_id))}
-        published, left_out = truncate_to_limits(node_pools(pools, listed, self._pods.view().grants))
+        published, left_out = truncate_to_limits(build_node_pools(pools, listed, self._pods.view().grants))
         self.pcie.set(NodePcie(switches, published))
         return left_out if gpus else ""
 
@@ -113,9 +113,9 @@ class GpuNeighbours:
         """What the container gets of a pool. Raises `AllocationRefused` where its pod requires pairs, and it is to get
         fewer than it could have."""
         pcie = self.pcie.value or NodePcie()
-        planned = _planned(turn, pcie, without="")
+        planned = _planned_places(turn, pcie, without="")
         got = [FreePlace(pool.resource, each.device.id, each.device.switches, 1) for each in members]
-        is_pairs = container_pairs(turn.part, [*_planned(turn, pcie, without=pool.resource), *got], pcie.gpus)
+        is_pairs = container_pairs(turn.part, [*_planned_places(turn, pcie, without=pool.resource), *got], pcie.gpus)
         wanted = container_pairs(turn.part, planned, pcie.gpus).pairs
         if is_pairs.pairs >= min(wanted, is_pairs.most):
             return
@@ -130,7 +130,7 @@ class GpuNeighbours:
             self._on_apart(pod, message)
 
 
-def node_pools(
+def build_node_pools(
     pools: Iterable[SriovPool], listed: Sequence[api_pb2.PodResources], grants: Mapping[str, Grant]
 ) -> tuple[NodePool, ...]:
     """The pools that have devices, with how many of them there are for grants.
@@ -145,14 +145,14 @@ def node_pools(
         for devices in container.devices
         for id_ in devices.device_ids
     }
-    granted = _granted(listed, grants)
+    granted = _granted_devices(listed, grants)
     found = []
     for pool in pools:
         places: dict[str, PoolPlace] = {}
         for each in pool.members:
             is_free = not each.trouble and (pool.resource, each.device.id) not in held
-            place = _place(pool, each.device, int(is_free))
-            places[place.id] = _merged(places[place.id], place) if place.id in places else place
+            place = _build_place(pool, each.device, int(is_free))
+            places[place.id] = _merge_places(places[place.id], place) if place.id in places else place
         named = sorted(places.values(), key=repr)
         counts = tuple(
             msgspec.structs.replace(each, count=each.count + granted[pool.resource, each.id]) for each in named
@@ -168,38 +168,39 @@ def truncate_to_limits(pools: Sequence[NodePool]) -> tuple[tuple[NodePool, ...],
         msgspec.structs.replace(pool, places=pool.places[:_MAX_PLACES]) if len(pool.places) > _MAX_PLACES else pool
         for pool in pools[:_MAX_POOLS]
     )
-    beyond = [pool.resource for pool in pools[_MAX_POOLS:]]
-    wide = [pool.resource for pool in pools[:_MAX_POOLS] if len(pool.places) > _MAX_PLACES]
+    surplus = [pool.resource for pool in pools[_MAX_POOLS:]]
+    oversized = [pool.resource for pool in pools[:_MAX_POOLS] if len(pool.places) > _MAX_PLACES]
     parts = []
-    if beyond:
+    if surplus:
         parts.append(
-            f"{some(beyond, named=4)}, because the node has {len(pools)} pools with devices, but only "
+            f"{some(surplus, named=4)}, because the node has {len(pools)} pools with devices, but only "
             f"{_MAX_POOLS} can be published"
         )
-    if wide:
+    if oversized:
         parts.append(
-            f"parts of {some(wide, named=4)}, because they span more than {_MAX_PLACES} PCIe switches or NUMA nodes"
+            f"parts of {some(oversized, named=4)}, because they span more than {_MAX_PLACES} PCIe switches or NUMA "
+            "nodes"
         )
     return kept, f"The scheduler cannot pair GPUs with devices from {'; or from '.join(parts)}" if parts else ""
 
 
 def place_id(pool: SriovPool, device: SriovDevice) -> str:
     """`PoolPlace.id` of a device."""
-    return _place(pool, device, 1).id
+    return _build_place(pool, device, 1).id
 
 
-def _place(pool: SriovPool, device: SriovDevice, count: int) -> PoolPlace:
+def _build_place(pool: SriovPool, device: SriovDevice, count: int) -> PoolPlace:
     return PoolPlace(device.switches, count, None if pool.config.exclude_topology else device.numa_node)
 
 
-def _merged(place: PoolPlace, other: PoolPlace) -> PoolPlace:
+def _merge_places(place: PoolPlace, other: PoolPlace) -> PoolPlace:
     """One place, whose NUMA node is not known where its devices say different ones, as while one of them is removed:
     an inventory that named it twice would be ignored, with the node's GPUs."""
     numa_node = place.numa_node if place.numa_node == other.numa_node else None
     return PoolPlace(place.switches, place.count + other.count, numa_node)
 
 
-def _granted(listed: Sequence[api_pb2.PodResources], grants: Mapping[str, Grant]) -> "Counter[tuple[str, str]]":
+def _granted_devices(listed: Sequence[api_pb2.PodResources], grants: Mapping[str, Grant]) -> "Counter[tuple[str, str]]":
     """By pool and place, what the grants of containers say that hold devices of the pool."""
     found = Counter[tuple[str, str]]()
     for pod in listed:
@@ -234,7 +235,7 @@ def _turns(
                 break
 
 
-def _planned(turn: PoolTurn, pcie: NodePcie, without: str) -> list[FreePlace]:
+def _planned_places(turn: PoolTurn, pcie: NodePcie, without: str) -> list[FreePlace]:
     switches = {(pool.resource, place.id): place.switches for pool in pcie.pools for place in pool.places}
     return [
         FreePlace(each.resource, each.place, switches.get((each.resource, each.place), ()), each.count)

@@ -41,7 +41,7 @@ class GenericNetlink:
 
     def __init__(self, namespace: Path) -> None:
         """``namespace``: such as ``/proc/1/ns/net``. Raises OSError."""
-        self._socket = _socket_in(namespace)
+        self._socket = _open_socket_in(namespace)
         self._sequence = 0
         self._families: dict[str, int] = {}
 
@@ -97,11 +97,11 @@ def _text(number: int, text: str) -> bytes:
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), number) + value + b"\0" * (-len(value) % 4)
 
 
-def _socket_in(namespace: Path) -> socket.socket:
+def _open_socket_in(namespace: Path) -> socket.socket:
     """A socket stays in the network namespace of the thread that opened it: that thread ends at once."""
     with namespace.open("rb") as wanted:
         if os.path.samestat(os.fstat(wanted.fileno()), Path("/proc/thread-self/ns/net").stat()):
-            return _opened()
+            return _open_socket()
         found: list[socket.socket | OSError] = []
 
         def enter() -> None:
@@ -109,7 +109,7 @@ def _socket_in(namespace: Path) -> socket.socket:
                 if ctypes.CDLL(None, use_errno=True).setns(wanted.fileno(), _CLONE_NEWNET) != 0:
                     number = ctypes.get_errno()
                     raise OSError(number, f"cannot enter the host's network namespace: {os.strerror(number)}")
-                found.append(_opened())
+                found.append(_open_socket())
             except OSError as error:
                 found.append(error)
 
@@ -122,7 +122,7 @@ def _socket_in(namespace: Path) -> socket.socket:
     return result
 
 
-def _opened() -> socket.socket:
+def _open_socket() -> socket.socket:
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC)
     opened.settimeout(ANSWER_TIMEOUT_S)
     return opened

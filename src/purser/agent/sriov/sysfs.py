@@ -75,7 +75,7 @@ class _Reader:
         self._tree = tree
         self._pci = tree.sys / "bus/pci/devices"
         self._rdma_files = _rdma_files(tree)
-        self._uplinks = _uplinks(tree)
+        self._uplink_interfaces = _uplink_interfaces(tree)
         self._vdpa = _vdpa_devices(tree)
         self._pfs: dict[str, _Pf] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}
@@ -92,9 +92,9 @@ class _Reader:
         if kind is None:
             return None
         address = path.name
-        driver = _target(path / "driver")
+        driver = _link_target(path / "driver")
         interfaces = tuple(each.name for each in _listed(path / "net"))
-        pf_address = _target(path / "physfn")
+        pf_address = _link_target(path / "physfn")
         pf = self._pf(pf_address) if pf_address else _Pf(interfaces[:1], self._has_no_link(interfaces))
         link_type = self._link_type(interfaces[0] if interfaces else pf.name)
         group, group_on_host = _vfio_group(path) if driver == VFIO_DRIVER else ("", "")
@@ -132,7 +132,7 @@ class _Reader:
             return "has no driver"
         if kind is SriovDeviceType.NET_DEVICE and _number(path / "sriov_numvfs") > 0:
             return "is a PF with VFs"
-        if kind is SriovDeviceType.NET_DEVICE and self._uplinks.intersection(interfaces):
+        if kind is SriovDeviceType.NET_DEVICE and self._uplink_interfaces.intersection(interfaces):
             return _UPLINK
         return ""
 
@@ -162,7 +162,7 @@ class _Reader:
                 rdma=rdma,
                 p_key="",
                 vdpa=None,
-                in_use=_UPLINK if self._uplinks.intersection(interfaces) else "",
+                in_use=_UPLINK if self._uplink_interfaces.intersection(interfaces) else "",
                 no_link=pf.no_link,
             )
 
@@ -170,27 +170,27 @@ class _Reader:
         """A PF's own interfaces, and whether they are up without a link."""
         if address not in self._pfs:
             interfaces = [each.name for each in _listed(self._pci / address / "net")]
-            names = {name: self._of(name, "phys_port_name") for name in interfaces}
+            names = {name: self._interface_attribute(name, "phys_port_name") for name in interfaces}
             ports = [name for name in interfaces if not _REPRESENTOR.fullmatch(names[name])]
             # Where representors have no port names, nothing else tells them from the port for certain.
-            ports.sort(key=lambda name: (not _PORT.fullmatch(names[name]), self._is_random(name)))
+            ports.sort(key=lambda name: (not _PORT.fullmatch(names[name]), self._has_random_address(name)))
             sure = [name for name in ports if _PORT.fullmatch(names[name])]
             # Of a function with two ports none can be said to be the VF's: it has a link if any of them has one.
             self._pfs[address] = _Pf(tuple(sure or ports), self._has_no_link(tuple(ports)))
         return self._pfs[address]
 
-    def _is_random(self, interface: str) -> bool:
+    def _has_random_address(self, interface: str) -> bool:
         """Whether the kernel made up its hardware address, as it does for representors."""
-        return self._of(interface, "addr_assign_type") == "1"
+        return self._interface_attribute(interface, "addr_assign_type") == "1"
 
     def _has_no_link(self, interfaces: tuple[str, ...]) -> bool:
         """Whether all are up without a link: the carrier of an interface that is down cannot be read."""
-        return bool(interfaces) and all(self._of(name, "carrier") == "0" for name in interfaces)
+        return bool(interfaces) and all(self._interface_attribute(name, "carrier") == "0" for name in interfaces)
 
     def _link_type(self, interface: str) -> str:
-        return _LINK_TYPES.get(self._of(interface, "type"), "") if interface else ""
+        return _LINK_TYPES.get(self._interface_attribute(interface, "type"), "") if interface else ""
 
-    def _of(self, interface: str, attribute: str) -> str:
+    def _interface_attribute(self, interface: str, attribute: str) -> str:
         return _text(self._tree.sys / "class/net" / interface / attribute)
 
     def _indexes_of(self, pf_address: str) -> Mapping[str, int]:
@@ -198,7 +198,7 @@ class _Reader:
         if pf_address not in self._indexes:
             links = (each for each in _listed(self._pci / pf_address) if each.name.startswith("virtfn"))
             numbers = ((each, each.name.removeprefix("virtfn")) for each in links)
-            self._indexes[pf_address] = {_target(each): int(n) for each, n in numbers if n.isdecimal()}
+            self._indexes[pf_address] = {_link_target(each): int(n) for each, n in numbers if n.isdecimal()}
         return self._indexes[pf_address]
 
     def _rdma(self, path: Path) -> tuple[RdmaDevice, ...]:
@@ -211,7 +211,7 @@ def _vdpa_devices(tree: SriovTree) -> dict[str, VdpaDevice]:
     found: dict[str, VdpaDevice] = {}
     for each in _listed(tree.sys / "bus/vdpa/devices"):
         files = [inner.name for inner in _listed(each) if inner.name.startswith("vhost-vdpa-")]
-        kind = _VDPA_TYPES.get(_target(each / "driver"), "")
+        kind = _VDPA_TYPES.get(_link_target(each / "driver"), "")
         path = f"/dev/{files[0]}" if files and kind == "vhost" else ""
         found.setdefault(Path(os.path.realpath(each)).parent.name, VdpaDevice(each.name, kind, path))
     return found
@@ -228,7 +228,7 @@ def _rdma_files(tree: SriovTree) -> dict[str, tuple[str, ...]]:
     return {"": tuple(common), **{device: (*files, *common) for device, files in found.items()}}
 
 
-def _uplinks(tree: SriovTree) -> frozenset[str]:
+def _uplink_interfaces(tree: SriovTree) -> frozenset[str]:
     """Interfaces with a default route of the node, and those that a bond, bridge or VLAN of these is made of. Raises
     `RoutesError`."""
     try:
@@ -264,7 +264,7 @@ def _is_default_v6(fields: list[str]) -> bool:
 
 def _vfio_group(path: Path) -> tuple[str, str]:
     """The device file of a function's IOMMU group in a container and on the host; empty: it has none."""
-    number = _target(path / "iommu_group")
+    number = _link_target(path / "iommu_group")
     if not number:
         return "", ""
     inside = f"/dev/vfio/{number}"
@@ -307,7 +307,7 @@ def _text(path: Path) -> str:
         os.close(file)
 
 
-def _target(path: Path) -> str:
+def _link_target(path: Path) -> str:
     """The last part of what a link leads to; empty where there is no link."""
     try:
         return os.readlink(path).rpartition("/")[2]  # noqa: PTH115  a rescan reads hundreds

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.files import read_start
+from purser.agent.files import read_head
 from purser.agent.inventory import KubeletDevice, on_host
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.latest import Latest
@@ -25,10 +25,10 @@ from purser.agent.settings import AgentSettings
 from purser.agent.sriov.arbiter import SriovArbiter
 from purser.agent.sriov.ddp import DdpPackages, read_node
 from purser.agent.sriov.files import DeviceInfoFiles, SriovCdiFiles
-from purser.agent.sriov.memory import Seen, read_seen, seen_of, with_seen, write_seen
+from purser.agent.sriov.memory import Seen, complete_from_memory, read_seen, seen_of, write_seen
 from purser.agent.sriov.neighbours import GpuNeighbours
 from purser.agent.sriov.sysfs import RoutesError, SriovTree
-from purser.agent.threads import in_thread
+from purser.agent.threads import run_in_thread
 from purser.core.device.resources import is_gpu_resource
 from purser.core.sriov.configuration import MAX_FILE_BYTES, SriovConfig, SriovConfigError, sriov_config
 from purser.core.sriov.devices import NodeDevices
@@ -141,13 +141,13 @@ class SriovPlugins:
             self._seen = read_seen(self._settings.sriov_file)
         tree = sriov_tree(self._settings)
         try:
-            found = await in_thread(partial(read_node, tree, self._applied, self._packages), "purser-sriov")
+            found = await run_in_thread(partial(read_node, tree, self._applied, self._packages), "purser-sriov")
         except RoutesError as error:
             self._emit_once("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools are unchanged: {error}")
             return
         self._emit_once("", AgentReason.SRIOV_ROUTES, "")
         held = self._held()
-        self._node = with_seen(found, self._seen, held)
+        self._node = complete_from_memory(found, self._seen, held)
         pools = make_pools(self._applied, self._node, held)
         self._pools = {each.resource: each for each in pools}
         if self._neighbours is not None:
@@ -161,7 +161,7 @@ class SriovPlugins:
         problem, path = "", self._settings.sriov.config
         assert path is not None
         try:
-            text = await in_thread(lambda: sriov_text(path, self._settings.node_name), "purser-sriov")
+            text = await run_in_thread(lambda: sriov_text(path, self._settings.node_name), "purser-sriov")
             if text != self._text:
                 config = sriov_config(text, self._settings.sriov.resource_prefix)
                 self._text, self._config = text, config
@@ -228,7 +228,7 @@ class SriovPlugins:
                 AgentReason.SRIOV_EMPTY,
                 f"{pool.resource} has no devices: {pool.empty}" if pool.empty else "",
             )
-            self._emit_once(pool.resource, AgentReason.SRIOV_UNHEALTHY, _unhealthy(pool))
+            self._emit_once(pool.resource, AgentReason.SRIOV_UNHEALTHY, _unhealthy_message(pool))
 
     def _emit_once(self, resource: str, reason: AgentReason, message: str) -> None:
         """Once, until something else is to be said."""
@@ -275,7 +275,7 @@ def sriov_text(path: Path, node: str) -> bytes:
         if path.is_dir():
             own = path / node
             path = own if own.is_file() else path / CONFIG_NAME
-        return read_start(path, MAX_FILE_BYTES + 1)
+        return read_head(path, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise SriovConfigError(f"the SR-IOV configuration cannot be read: {error}") from error
 
@@ -291,7 +291,7 @@ def pool_devices(pool: SriovPool) -> Iterator[KubeletDevice]:
         yield KubeletDevice(id_, healthy=False, resource=pool.resource)
 
 
-def _unhealthy(pool: SriovPool) -> str:
+def _unhealthy_message(pool: SriovPool) -> str:
     by_trouble: dict[str, list[str]] = {}
     for each in pool.members:
         if each.trouble:

@@ -19,14 +19,14 @@ def without_wide_masks(state: KubeletState) -> tuple[KubeletState, tuple[bytes, 
     """
     found: list[Mask] = []
 
-    def taken_out(mask: Mask) -> Mask:
+    def remove_mask(mask: Mask) -> Mask:
         found.append(mask)
         return 0
 
-    bare = _with_masks(state, taken_out)
+    stripped = _with_masks(state, remove_mask)
     if all(mask.bit_length() <= _PLAIN_BITS for mask in found):
         return state, ()
-    return bare, tuple(mask.to_bytes((mask.bit_length() + 7) // 8, "little") for mask in found)
+    return stripped, tuple(mask.to_bytes((mask.bit_length() + 7) // 8, "little") for mask in found)
 
 
 def with_wide_masks(state: KubeletState, masks: Sequence[bytes]) -> KubeletState:
@@ -35,13 +35,13 @@ def with_wide_masks(state: KubeletState, masks: Sequence[bytes]) -> KubeletState
         return state
     left = iter(masks)
 
-    def put_back(mask: Mask) -> Mask:
+    def restore_mask(mask: Mask) -> Mask:
         content = next(left, None)
         if content is None or len(content) > _MAX_MASK_BYTES:
             raise ValueError(f"a set of NUMA nodes is missing, or has more than {_MAX_MASK_BYTES} bytes")
         return int.from_bytes(content, "little")
 
-    whole = _with_masks(state, put_back)
+    whole = _with_masks(state, restore_mask)
     if next(left, None) is not None:
         raise ValueError("there are more sets of NUMA nodes than kubelet's state uses")
     return whole

@@ -56,8 +56,8 @@ class Recording:
         if self._moves != arrays.moves:
             self._moves, self._names = arrays.moves, tuple(arrays.names)
         refusals = {} if found.fits else found.refusals
-        of_rows = (self._names, arrays.order, found.asked, found.rows, found.scores)
-        notes.append(JudgedNote(asked, verb, *of_rows, refusals, arrays.clock))
+        row_fields = (self._names, arrays.order, found.asked, found.rows, found.scores)
+        notes.append(JudgedNote(asked, verb, *row_fields, refusals, arrays.clock))
         return notes
 
     def placed(
@@ -73,7 +73,7 @@ class Recording:
         if changes.now == self._as_of and mix is self._noted_mix:
             return [Moment(at)] if is_moment else []
         self._as_of, self._noted_mix = changes.now, mix
-        gone = [name for name in self._there if self._fleet.node(name) is None] if changes.some_are_gone else []
+        gone = [name for name in self._there if self._fleet.node(name) is None] if changes.has_removed_nodes else []
         self._there.difference_update(gone)
         self._there.update(changes.names)
         return [ChangesNote(at, is_moment, tuple(map(self._node, changes.names)), tuple(gone), mix)]

@@ -7,10 +7,10 @@ it, and another policy is asked of the states that the logged one led to.
 import numpy as np
 from msgspec.structs import replace
 
-from purser.core.decisions.digest import digest, keys_of
+from purser.core.decisions.digest import digest, node_keys
 from purser.core.decisions.masks import with_wide_masks
 from purser.core.decisions.notes import DecisionInputs
-from purser.core.decisions.numbered import numbered
+from purser.core.decisions.numbered import item_at
 from purser.core.decisions.records import (
     CandidatesSeen,
     CpuLists,
@@ -41,8 +41,8 @@ from purser.core.decisions.records import (
     SchedulingStart,
 )
 from purser.core.decisions.transcript import counted_reasons
-from purser.core.device.limits import beyond_limits
-from purser.core.fleet import NOTHING_KEPT, Fleet, NominatedUsage
+from purser.core.device.limits import exceeded_limits
+from purser.core.fleet import NO_NOMINATED_USAGE, Fleet, NominatedUsage
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.kubelet_snapshot import KubeletPods, kubelet_report
 from purser.core.kubelet.cpuset import parse_cpuset
@@ -54,7 +54,7 @@ from purser.core.placement.mix import Mix
 from purser.core.placement.policies import named_policy
 from purser.core.placement.policies.plan import Plan
 from purser.core.placement.policies.purser import Planner
-from purser.core.placement.yielding import yielding
+from purser.core.placement.yielding import without_kept_nodes
 from purser.core.wording import counted
 
 
@@ -65,7 +65,7 @@ class _LoggedMix:
         self.mix = Mix()
         self.epoch = 0
 
-    def become(self, mix: Mix) -> None:
+    def set_mix(self, mix: Mix) -> None:
         self.mix, self.epoch = mix, self.epoch + 1
 
 
@@ -100,7 +100,7 @@ class SchedulingReplay:
         self._is_other = policy is not None
         self._mix = _LoggedMix()
         self._planner = _LoggedPlanner(self._mix)
-        settings = start.policy if policy is None else replace(start.policy, **_halves(policy))
+        settings = start.policy if policy is None else replace(start.policy, **_policy_fields(policy))
         self._evaluator = Evaluator(self.fleet, settings, self._mix, self._planner)
         self._words = f"{settings.node}/{','.join(settings.gpu)}" if policy is None else policy
         self._names: list[str] = []
@@ -133,13 +133,13 @@ class SchedulingReplay:
 
     def candidates(self, record: NodesJudged) -> list[str]:
         """The nodes that a decision is about. Raises as `apply`."""
-        return numbered(self._candidates, record.candidates, "list of candidates")
+        return item_at(self._candidates, record.candidates, "list of candidates")
 
     def evaluate(self, asked: DecisionInputs, names: list[str]) -> Evaluation:
         """A decision on these nodes, as the scheduler makes it."""
         own = self.fleet.ledger.grant(asked.request.uid)
         found = self._evaluator.evaluate(asked.request, names, asked.left, own)
-        return yielding(found, self.fleet, asked.request, self._evaluator.policy, asked.left, asked.held)
+        return without_kept_nodes(found, self.fleet, asked.request, self._evaluator.policy, asked.left, asked.held)
 
     def follow(self, record: Record) -> None:
         """Take a record; a decision is not made again. Raises as `apply`."""
@@ -154,7 +154,7 @@ class SchedulingReplay:
                 self._evaluator.refresh()
                 self._planner.plan_now(self._evaluator.arrays)
             case MixLearnt():
-                self._mix.become(record.mix)
+                self._mix.set_mix(record.mix)
             case Moment():
                 self.at = record.at
             case PodBound() | PodGone():
@@ -178,7 +178,7 @@ class SchedulingReplay:
                 _check_inventory(record.inventory)
                 self.fleet.set_inventory(replace(record.inventory, node=name))
             case NodeSeen():
-                self._see(record.name)
+                self._add_node(record.name)
             case NodeGone():
                 self._forget(self.node(record.node))
             case KubeletTaken():
@@ -189,11 +189,11 @@ class SchedulingReplay:
             case NodeOrder():
                 self._evaluator.rank_nodes(list(map(self.node, record.nodes)))
             case ModelsKnown():
-                self._evaluator.arrays.number_models(record.models)
+                self._evaluator.arrays.assign_model_numbers(record.models)
             case _:
                 raise ValueError("this is not a scheduler's record")
 
-    def _see(self, name: str) -> None:
+    def _add_node(self, name: str) -> None:
         if name in self._numbers:
             raise ValueError(f"node {name} appears twice")
         self._numbers[name] = len(self._names)
@@ -232,7 +232,7 @@ class SchedulingReplay:
         else:
             numbers = np.array([self._numbers[name] for name in found.fits], np.int64)
             refusals = () if found.fits else counted_reasons(found.refusals)
-            now = (len(found.fits), digest(keys_of(numbers), found.scores), best, refusals)
+            now = (len(found.fits), digest(node_keys(numbers), found.scores), best, refusals)
             is_same = now == (record.fits, record.digest, record.best, record.refusals)
         if is_same:
             return None
@@ -259,13 +259,13 @@ class SchedulingReplay:
         if logged not in found.fits:
             return f"the pod does not fit on the logged node, but node {name} has room"
         there = float(found.scores[found.fits.index(logged)])
-        equal = "; of equal nodes, the first is chosen" if there == score else ""
-        return f"{self._words} scores node {name} {score:.6g}, but the logged node {there:.6g}{equal}"
+        tie_note = "; of equal nodes, the first is chosen" if there == score else ""
+        return f"{self._words} scores node {name} {score:.6g}, but the logged node {there:.6g}{tie_note}"
 
     def _place(self, record: PodPlaced) -> DecisionDifference | None:
         (request, left, held, _), name = self.asked(record), self.node(record.node)
         self._set_clock(record.clock)
-        found = self._evaluator.place(name, request, left, held.get(name, NOTHING_KEPT))
+        found = self._evaluator.place(name, request, left, held.get(name, NO_NOMINATED_USAGE))
         self.decisions += 1
         now = found.containers if isinstance(found, Placement) else ()
         refusal = tuple((str(r), n) for r, n in found.counts) if isinstance(found, Refusal) else ()
@@ -311,7 +311,7 @@ class SchedulingReplay:
         arrays.clock = max(arrays.clock, clock)
 
     def _request(self, pod: PodKey, number: int) -> PodRequest:
-        request = numbered(self._requests, number, "request")
+        request = item_at(self._requests, number, "request")
         kubelet = request.kubelet_pod and replace(request.kubelet_pod, uid=pod.uid)
         return replace(request, uid=pod.uid, namespace=pod.namespace, name=pod.name, kubelet_pod=kubelet)
 
@@ -329,10 +329,10 @@ class SchedulingReplay:
 
     def node(self, number: int) -> str:
         """The name of a node. Raises as `apply`."""
-        return numbered(self._names, number, "node")
+        return item_at(self._names, number, "node")
 
 
-def _halves(policy: str) -> dict[str, object]:
+def _policy_fields(policy: str) -> dict[str, object]:
     node, gpu = named_policy(policy)
     return {"node": node, "gpu": (gpu,)}
 
@@ -346,7 +346,7 @@ def _cpus(lists: CpuLists | None) -> CpuState | None:
 
 def _check_inventory(inventory: NodeInventory) -> None:
     """What else would take memory or time without end: adapters refuse it of nodes likewise."""
-    for problem in beyond_limits(inventory):
+    for problem in exceeded_limits(inventory):
         raise ValueError(f"an inventory {problem}")
     for device in inventory.devices:
         if device.replicas > max(device.slots, 1):

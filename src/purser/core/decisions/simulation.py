@@ -7,7 +7,7 @@ it, and another policy is asked of the states that the logged one led to.
 import msgspec
 import numpy as np
 
-from purser.core.decisions.numbered import numbered
+from purser.core.decisions.numbered import item_at
 from purser.core.decisions.records import (
     DecisionDifference,
     Outcome,
@@ -24,7 +24,7 @@ from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.mig import MIG_KINDS
 from purser.core.placement.mix import LearnedMix
 from purser.core.placement.policies import Setting, parse_policy
-from purser.core.placement.shape import PodShape, taken_by, view
+from purser.core.placement.shape import PodShape, resources_taken, view
 from purser.core.placement.table import ShapeTable, place
 from purser.core.wording import counted
 
@@ -57,7 +57,7 @@ class SimulationReplay:
                 self._release(record)
             case ShapeArrived():
                 if self._learnt is not None:
-                    self._learnt.arrived(numbered(self._shapes, record.shape, "shape"))
+                    self._learnt.arrived(item_at(self._shapes, record.shape, "shape"))
             case ShapeSeen():
                 self._shapes.append(record.shape)
             case SimulatedNode():
@@ -73,13 +73,13 @@ class SimulationReplay:
         self._fleet.put_node(record.facts, record.rank)
 
     def _decide(self, record: ShapePlaced) -> DecisionDifference | None:
-        shape = numbered(self._shapes, record.shape, "shape")
+        shape = item_at(self._shapes, record.shape, "shape")
         found = place(self._table, shape)
         row, gpus = (-1, ()) if found is None else found
         score = 0.0 if found is None else float(self._table.known(shape).scores[row])
         self.decisions += 1
         difference = None
-        if (row, gpus) != (record.row, record.gpus) or not (self._is_other or _same_bits(score, record.score)):
+        if (row, gpus) != (record.row, record.gpus) or not (self._is_other or _are_equal(score, record.score)):
             difference = self._difference(record, shape, row, gpus, score)
         if record.row >= 0:
             self._take(shape, record)
@@ -87,31 +87,31 @@ class SimulationReplay:
 
     def _take(self, shape: PodShape, record: ShapePlaced) -> None:
         """What the log says that the pod took, so that later decisions are made where they were made."""
-        self._check_places(record.row, record.gpus)
+        self._check_placement(record.row, record.gpus)
         if len(record.gpus) != shape.gpu_count:
             raise ValueError(f"a pod that asks for {counted(shape.gpu_count, 'GPU')} is given {len(record.gpus)}")
-        taken = taken_by(self._fleet, shape, record.row, record.gpus)
+        taken = resources_taken(self._fleet, shape, record.row, record.gpus)
         if any(bits < 0 for bits in taken.mig_bits):
             raise ValueError("a GPU instance has no placement on its GPU")
         self._fleet.take(record.row, record.gpus, taken)
 
     def _release(self, record: ShapeReleased) -> None:
-        shape = numbered(self._shapes, record.shape, "shape")
-        self._check_places(record.row, record.gpus)
-        taken = taken_by(self._fleet, shape, record.row, record.gpus)
+        shape = item_at(self._shapes, record.shape, "shape")
+        self._check_placement(record.row, record.gpus)
+        taken = resources_taken(self._fleet, shape, record.row, record.gpus)
         if any(taken.mig_bits) or record.mig_bits:
-            self._check_bits(record)
+            self._check_mig_bits(record)
             taken = msgspec.structs.replace(taken, mig_bits=record.mig_bits)
         self._fleet.release(record.row, record.gpus, taken)
 
-    def _check_places(self, row: int, gpus: tuple[int, ...]) -> None:
+    def _check_placement(self, row: int, gpus: tuple[int, ...]) -> None:
         if not 0 <= row < len(self._fleet):
             raise ValueError(f"row {row} does not exist")
         unknown = [str(gpu) for gpu in gpus if not 0 <= gpu < self._fleet.gpu_count[row]]
         if unknown:
             raise ValueError(f"node {self._fleet.names[row]} has no GPU {', '.join(unknown)}")
 
-    def _check_bits(self, record: ShapeReleased) -> None:
+    def _check_mig_bits(self, record: ShapeReleased) -> None:
         for gpu, bits in zip(record.gpus, record.mig_bits, strict=True):
             mask = int(self._fleet.mig_mask[gpu, record.row])
             if bits and (mask < 0 or bits & ~mask):
@@ -122,7 +122,7 @@ class SimulationReplay:
     ) -> DecisionDifference:
         logged, now = self._outcome(record.row, record.gpus, record.score), self._outcome(row, gpus, score)
         return DecisionDifference(
-            self.decisions, described(shape), logged, now, self._why(shape, record, row, gpus, score)
+            self.decisions, describe_shape(shape), logged, now, self._explain(shape, record, row, gpus, score)
         )
 
     def _outcome(self, row: int, gpus: tuple[int, ...], score: float) -> Outcome:
@@ -131,7 +131,7 @@ class SimulationReplay:
         names = self._fleet.names
         return Outcome(names[row] if row < len(names) else f"row {row}", gpus, score)
 
-    def _why(self, shape: PodShape, record: ShapePlaced, row: int, gpus: tuple[int, ...], score: float) -> str:
+    def _explain(self, shape: PodShape, record: ShapePlaced, row: int, gpus: tuple[int, ...], score: float) -> str:
         if row < 0:
             return "no node has room for the pod"
         known, name = self._table.known(shape), self._fleet.names[row]
@@ -153,7 +153,7 @@ class SimulationReplay:
         return f"{difference}: {pros}" if pros else difference
 
 
-def described(shape: PodShape) -> str:
+def describe_shape(shape: PodShape) -> str:
     """What a pod asks for, in a few words."""
     gpus = f"{shape.gpu_count} x " if shape.gpu_count > 1 else ""
     size = f"{shape.gpu_memory_mib} MiB" if shape.gpu_memory_mib else f"{shape.gpu_memory_percent} %"
@@ -161,7 +161,7 @@ def described(shape: PodShape) -> str:
     return f"{gpus}{what}, {shape.cpu_milli} m CPU"
 
 
-def _same_bits(one: float, other: float) -> bool:
+def _are_equal(one: float, other: float) -> bool:
     return one == other or (one != one and other != other)
 
 

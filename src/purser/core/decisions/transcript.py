@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.decisions.digest import digest, keys_of
+from purser.core.decisions.digest import digest, node_keys
 from purser.core.decisions.masks import without_wide_masks
 from purser.core.decisions.naming import LoggedNames
 from purser.core.decisions.notes import ChangesNote, DecisionInputs, Held, JudgedNote, NodeNote, Note, PlacedNote
@@ -85,14 +85,14 @@ class Transcript:
                 case ChangesNote():
                     yield from self._changes(note)
                 case JudgedNote():
-                    yield from self._judged(note)
+                    yield from self._record_judged(note)
                 case PlacedNote():
-                    yield from self._placed(note)
+                    yield from self._record_placed(note)
                 case _:
                     yield note
 
     def _changes(self, note: ChangesNote) -> list[Record]:
-        found: list[Record] = [NodeGone(self._forgotten(name)) for name in note.gone]
+        found: list[Record] = [NodeGone(self._forget_node(name)) for name in note.gone]
         came = [each.name for each in note.nodes if each.name not in self._nodes]
         for each in sorted(note.nodes, key=lambda each: each.name):
             self._node(each, found)
@@ -103,7 +103,7 @@ class Transcript:
             found.append(MixLearnt(note.mix))
         return [Moment(note.at), *found] if found or note.is_moment else found
 
-    def _judged(self, note: JudgedNote) -> list[Record]:
+    def _record_judged(self, note: JudgedNote) -> list[Record]:
         records: list[Record] = []
         pod, request = self._pod(note.asked), self._request(note.asked.request, records)
         if self._of_rows.names is not note.names:
@@ -117,7 +117,7 @@ class Transcript:
         records.append(NodesJudged(pod, request, candidates, *decided, left, held, note.clock, note.verb))
         return records
 
-    def _placed(self, note: PlacedNote) -> list[Record]:
+    def _record_placed(self, note: PlacedNote) -> list[Record]:
         records: list[Record] = []
         asked, found, number = note.asked, note.found, self._numbers.get(note.node)
         request = self._request(asked.request, records)
@@ -129,7 +129,7 @@ class Transcript:
         records.append(PodPlaced(self._pod(asked), request, number, containers, refusal, *inputs, pools))
         return records
 
-    def _forgotten(self, name: str) -> int:
+    def _forget_node(self, name: str) -> int:
         del self._nodes[name]
         return self._numbers[name]
 
@@ -182,11 +182,11 @@ class Transcript:
     def _request(self, request: PodRequest, records: list[Record]) -> int:
         """The number of what is asked for; pods of one workload ask for the same."""
         kubelet = request.kubelet_pod and msgspec.structs.replace(request.kubelet_pod, uid="")
-        nameless = msgspec.structs.replace(request, uid="", namespace="", name="", kubelet_pod=kubelet)
-        key = msgspec.msgpack.encode(nameless)
+        anonymous = msgspec.structs.replace(request, uid="", namespace="", name="", kubelet_pod=kubelet)
+        key = msgspec.msgpack.encode(anonymous)
         if key not in self._requests:
             self._requests[key] = len(self._requests)
-            records.append(RequestSeen(nameless))
+            records.append(RequestSeen(anonymous))
         return self._requests[key]
 
     def _candidates_of(self, rows: Rows, records: list[Record]) -> int:
@@ -224,7 +224,7 @@ class _Rows:
     def __init__(self, names: tuple[str, ...], numbers: Mapping[str, int]) -> None:
         self.names = names
         self.numbers: npt.NDArray[np.int64] = np.array([numbers.get(name, -1) for name in names], np.int64)
-        self.keys = keys_of(self.numbers)
+        self.keys = node_keys(self.numbers)
 
 
 def counted_reasons(refusals: Mapping[str, Refusal]) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,7 @@ The agent answers with it and placement foretells with it, so that what is foret
 from collections import Counter
 from collections.abc import Collection
 
-from purser.core.device.ids import id_order, uuid_of, uuids_of
+from purser.core.device.ids import id_sort_key, uuid_of, uuids_of
 
 
 def preferred_ids(
@@ -28,8 +28,8 @@ def preferred_ids(
     if len(granted) != size or Counter(uuids_of(must_include)) - Counter(granted):
         return None
     ids: dict[str, list[str]] = {}
-    free = sorted(available, key=lambda each: (each in held, *id_order(each)))
-    for id_ in dict.fromkeys((*sorted(must_include, key=id_order), *free)):
+    free = sorted(available, key=lambda each: (each in held, *id_sort_key(each)))
+    for id_ in dict.fromkeys((*sorted(must_include, key=id_sort_key), *free)):
         ids.setdefault(uuid_of(id_), []).append(id_)
     chosen = [ids[uuid].pop(0) if ids.get(uuid) else "" for uuid in granted]
     return tuple(chosen) if all(chosen) else None
@@ -43,17 +43,17 @@ def least_wanted_ids(
 
     Fewer than ``size`` where there are fewer. ``held``: as for `preferred_ids`.
     """
-    chosen = sorted(set(must_include), key=id_order)
+    chosen = sorted(set(must_include), key=id_sort_key)
     left = Counter(map(uuid_of, set(available).difference(held)))
     taken = set(map(uuid_of, chosen))
 
     def order(id_: str) -> tuple[object, ...]:
-        return id_ in held, uuid_of(id_) not in taken, left[uuid_of(id_)], *id_order(id_)
+        return id_ in held, uuid_of(id_) not in taken, left[uuid_of(id_)], *id_sort_key(id_)
 
     chosen += sorted(set(available).difference(chosen), key=order)
     return tuple(chosen[:size])
 
 
-def are_granted(granted: Collection[str], ids: Collection[str]) -> bool:
+def are_granted_devices(granted: Collection[str], ids: Collection[str]) -> bool:
     """Allocate, PreStartContainer: whether kubelet took ids of exactly the granted devices, as many of each."""
     return Counter(uuids_of(ids)) == Counter(granted)

@@ -52,8 +52,8 @@ def reported_numa_nodes(device: Device) -> tuple[int, ...]:
 def uuid_of(device_id: str) -> str:
     """The device that an id is of."""
     uuid = device_id.partition(_SEPARATOR)[0]
-    of_hami = _HAMI.fullmatch(uuid)
-    return of_hami[1] if of_hami else uuid
+    match = _HAMI.fullmatch(uuid)
+    return match[1] if match else uuid
 
 
 def is_hami_id(device_id: str) -> bool:
@@ -66,7 +66,7 @@ def uuids_of(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(map(uuid_of, ids)))
 
 
-def id_order(device_id: str) -> tuple[str, int, str]:
+def id_sort_key(device_id: str) -> tuple[str, int, str]:
     """Sort key: by device, then by slot as a number, then by the id itself, so that the order is total."""
     uuid, _, slot = device_id.partition(_SEPARATOR)
     return uuid, int(slot) if slot.isdecimal() else -1, device_id

@@ -7,7 +7,7 @@ from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.model import NodeInventory
 
 
-def beyond_limits(inventory: NodeInventory) -> Iterator[str]:
+def exceeded_limits(inventory: NodeInventory) -> Iterator[str]:
     """What of an inventory is more, each as the rest of a sentence that begins with what the inventory was read of."""
     if len(inventory.devices) > MAX_NODE_DEVICES:
         yield f"lists {len(inventory.devices)} devices: the maximum is {MAX_NODE_DEVICES}"

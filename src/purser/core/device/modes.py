@@ -10,6 +10,6 @@ MODES = {"hami-core": DeviceMode.SHARED, "mig": DeviceMode.MIG, "mps": DeviceMod
 _WORDS = {mode: word for word, mode in MODES.items()}
 
 
-def mode_words(modes: Iterable[DeviceMode]) -> str:
+def modes_text(modes: Iterable[DeviceMode]) -> str:
     """Such as ``hami-core or mig``."""
     return " or ".join(sorted({_WORDS.get(mode, str(mode)) for mode in modes}))

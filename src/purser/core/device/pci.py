@@ -94,7 +94,7 @@ MIG_FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Device ids of GPUs that can MIG, by those that are cut alike."""
 
-_CAN_MIG = frozenset(device for devices in MIG_FAMILIES.values() for device in devices)
+_MIG_DEVICES = frozenset(device for devices in MIG_FAMILIES.values() for device in devices)
 _MIG_MODELS = re.compile(r"(?:^|-)(?:A30|A[18]00|PG50[69]|G?H100|H800|H20|G?H200|G?B[23]00|RTX-PRO-6000)(?:-|$)", re.I)
 """In the names of their models: for GPUs that are known by name alone."""
 
@@ -117,13 +117,13 @@ def device_of_product(product: str) -> str:
 def can_mig(device: str) -> bool | None:
     """Whether a GPU can be cut by MIG; None: not known here."""
     device = device.lower()
-    if device in _CAN_MIG:
+    if device in _MIG_DEVICES:
         return True
     known = device in _PRODUCTS or any(device == each for each, _ in _BY_SUBSYSTEM)
     return False if known else None
 
 
-def model_can_mig(product: str) -> bool:
+def supports_mig(product: str) -> bool:
     """The same by a model's name as feature discovery spells it; one that is not known cannot."""
     return bool(_MIG_MODELS.search(product))
 

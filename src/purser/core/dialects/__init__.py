@@ -22,8 +22,8 @@ from purser.core.dialects import gpushare, hami, kai, nvidia, volcano, volcano_v
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Dialect, Word, asks_for
 from purser.core.dialects.enforcement import held, requires_enforcement, vendor_enforcement
 from purser.core.dialects.errors import DialectError, Problems
-from purser.core.dialects.init_containers import check_alike, check_init_containers
-from purser.core.dialects.init_resources import restored
+from purser.core.dialects.init_containers import check_init_containers, check_shares_match
+from purser.core.dialects.init_resources import restore_pod
 from purser.core.dialects.policies import read_gpu_nic, read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.quantities import is_zero
 from purser.core.dialects.selectors import Selectors, read_selectors
@@ -64,7 +64,7 @@ __all__ = [
     "is_gpu_word",
     "parse",
     "record_annotations",
-    "restored",
+    "restore_pod",
     "vendor_families",
     "vendor_records",
 ]
@@ -81,7 +81,7 @@ SHARING: Mapping[str, Dialect] = {
 VENDORS: Mapping[str, VendorDialect] = {family.name: VendorDialect(family) for family in FAMILIES}
 """By family, for other vendors' devices."""
 
-_VENDOR_OF = {resource: dialect for dialect in VENDORS.values() for resource in dialect.WORDS}
+_VENDOR_BY_RESOURCE = {resource: dialect for dialect in VENDORS.values() for resource in dialect.WORDS}
 _SYSTEMS: Mapping[str, Dialect] = {**SHARING, **VENDORS}
 
 _DEFAULT_DIALECT: Dialect = nvidia
@@ -106,7 +106,7 @@ def is_device_word(resource: str, families: Collection[str]) -> bool:
 
 
 def _vendor(resource: str, families: Collection[str]) -> VendorDialect | None:
-    dialect = _VENDOR_OF.get(resource)
+    dialect = _VENDOR_BY_RESOURCE.get(resource)
     return dialect if dialect is not None and dialect.family.name in families else None
 
 
@@ -161,11 +161,11 @@ def parse(pod: PodManifest) -> PodRequest | None:
         raise DialectError(
             [f"the pod has {len(pod.containers)} containers, but a pod with GPUs may have at most {MAX_CONTAINERS}"]
         )
-    seen_by_kubelet, asked = _seen_by_kubelet(pod), _asked(pod)
-    pod = restored(pod)
+    seen_by_kubelet, asked = _kubelet_pod(pod), _effective_requests(pod)
+    pod = restore_pod(pod)
     problems = Problems()
-    if wrong := units_problem(pod):
-        problems.add(wrong)
+    if problem := units_problem(pod):
+        problems.add(problem)
     kai.check_pod(pod, problems)
     selectors = read_selectors(pod.annotations, problems)
     required = requires_enforcement(pod, problems)
@@ -173,7 +173,7 @@ def parse(pod: PodManifest) -> PodRequest | None:
     containers = tuple(request for request in parsed if request is not None)
     family = _family(containers, problems)
     check_init_containers(containers, problems)
-    check_alike(containers, problems)
+    check_shares_match(containers, problems)
     if (total := sum(container.devices.count for container in containers)) > MAX_DEVICES_ASKED:
         problems.add(f"the pod's containers ask for {total} devices in total: the maximum is {MAX_DEVICES_ASKED}")
     request = PodRequest(
@@ -206,7 +206,7 @@ def _family(containers: Iterable[ContainerRequest], problems: Problems) -> str:
     return next(iter(families), "")
 
 
-def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
+def _kubelet_pod(pod: PodManifest) -> KubeletPod | None:
     """The pod with what it asks for beside devices, for kubelet aligns CPUs and memory with them.
 
     An invalid quantity is reported by the dialect that owns the resource, and otherwise by the API server.
@@ -222,7 +222,7 @@ def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
         return None
 
 
-def _asked(pod: PodManifest) -> EffectiveRequests:
+def _effective_requests(pod: PodManifest) -> EffectiveRequests:
     """An invalid quantity is reported by the API server."""
     try:
         return pod_resources(pod)
@@ -236,11 +236,11 @@ def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
     ``nvidia.com/gpu``, so that kubelet calls the agent, and limits for what stands in requests alone: the API server
     refuses an extended resource that has no limit.
     """
-    added = {container.name: _defaults(pod, container) for container in restored(pod).containers}
+    added = {container.name: _defaults(pod, container) for container in restore_pod(pod).containers}
     return {name: limits for name, limits in added.items() if limits}
 
 
-def added_env(pod: PodManifest) -> dict[str, dict[str, str]]:
+def added_variables(pod: PodManifest) -> dict[str, dict[str, str]]:
     """By container, the variables that the device plugins of other vendors want to see on it."""
     added: dict[str, dict[str, str]] = {}
     for container in pod.containers:
@@ -283,7 +283,7 @@ def _claimants(pod: PodManifest, container: ContainerSpec) -> list[Dialect]:
         return []
     claimants: list[Dialect] = [dialect for dialect in (*SHARING.values(), *vendors) if dialect.claims(pod, container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
-        claimants = [dialect for dialect in claimants if _uses_words_of(dialect, container)]
+        claimants = [dialect for dialect in claimants if _uses_dialect(dialect, container)]
     return claimants or ([_DEFAULT_DIALECT] if _DEFAULT_DIALECT.claims(pod, container) else [])
 
 
@@ -294,7 +294,7 @@ def _systems(pod: PodManifest) -> tuple[str, ...]:
     )
 
 
-def _uses_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
+def _uses_dialect(dialect: Dialect, container: ContainerSpec) -> bool:
     return any(asks_for(container, resource) for resource in dialect.WORDS)
 
 
@@ -302,9 +302,9 @@ def _parse_container(
     pod: PodManifest, container: ContainerSpec, selectors: Selectors, required: bool, problems: Problems
 ) -> ContainerRequest | None:
     claimants = _claimants(pod, container)
-    if words := _mixed(container, claimants):
-        mixed = brief(" and ".join(words))
-        problems.add(f'container "{container.name}" mixes {mixed}: {_one_of(words)}')
+    if words := _mixed_words(container, claimants):
+        words_text = brief(" and ".join(words))
+        problems.add(f'container "{container.name}" mixes {words_text}: {_advice_for_mix(words)}')
         return None
     if not claimants:
         return None
@@ -324,7 +324,9 @@ def _parse_container(
 
 def _other_limits(container: ContainerSpec) -> tuple[tuple[str, int], ...]:
     """Its limits of other plugins' resources. An invalid quantity is reported by the API server."""
-    others = [name for name in container.limits if "/" in name and not is_gpu_word(name) and name not in _VENDOR_OF]
+    others = [
+        name for name in container.limits if "/" in name and not is_gpu_word(name) and name not in _VENDOR_BY_RESOURCE
+    ]
     found = []
     for name in sorted(others)[:_MAX_OTHER_RESOURCES]:
         try:
@@ -334,7 +336,7 @@ def _other_limits(container: ContainerSpec) -> tuple[tuple[str, int], ...]:
     return tuple((name, count) for name, count in found if count > 0)
 
 
-def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
+def _mixed_words(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
     """The words of several systems, or of devices and of amounts, in which a container asks; none: it asks in one."""
     amounts = [
         resource
@@ -351,7 +353,7 @@ def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> list[str]:
     return [*devices, *amounts] if others and len(devices) + len(amounts) > 1 else []
 
 
-def _one_of(words: list[str]) -> str:
+def _advice_for_mix(words: list[str]) -> str:
     if mig := next((word for word in words if word.startswith(MIG_PREFIX)), ""):
         return f"a MIG device has its own memory and compute, so ask for only {brief(mig, 63)}"
     return "use the resources of only one system"
@@ -362,10 +364,10 @@ def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     if len(claimants) != 1:
         return {}
     dialect = claimants[0]
-    wanted = _only_requested((*nvidia.resources(container), *dialect.WORDS), container.requests)
+    wanted = _requests_of((*nvidia.resources(container), *dialect.WORDS), container.requests)
     instead: dict[str, str] = {}
     if isinstance(dialect, VendorDialect):
-        instead = dialect.rounded_up(container)
+        instead = dialect.rounded_count(container)
         wanted = {**dialect.limits(pod, container), **wanted}
     else:
         wanted |= dialect.limits(pod, container)
@@ -377,5 +379,5 @@ def _is_missing(name: str, value: str, limits: Mapping[str, str]) -> bool:
     return name not in limits or (is_zero(limits[name]) and not is_zero(value))
 
 
-def _only_requested(resources: tuple[str, ...], requests: Mapping[str, str]) -> dict[str, str]:
+def _requests_of(resources: tuple[str, ...], requests: Mapping[str, str]) -> dict[str, str]:
     return {resource: requests[resource] for resource in resources if resource in requests}

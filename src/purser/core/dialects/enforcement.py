@@ -3,7 +3,7 @@
 import msgspec
 
 from purser.core.dialects.errors import Problems
-from purser.core.grant.enforcement import enforcing
+from purser.core.grant.enforcement import possible_enforcements
 from purser.core.model import DeviceRequest, Enforcement, SpecHold
 from purser.core.names import ENFORCEMENT_ANNOTATION, ENFORCEMENT_REQUIRED
 from purser.core.pod.manifest import PodManifest
@@ -24,7 +24,7 @@ def requires_enforcement(pod: PodManifest, problems: Problems) -> bool:
 
 def held(devices: DeviceRequest, hold: SpecHold) -> DeviceRequest:
     """The same request, on devices only where its shares are held to their limits."""
-    return msgspec.structs.replace(devices, held_by=enforcing(hold, devices.count))
+    return msgspec.structs.replace(devices, held_by=possible_enforcements(hold, devices.count))
 
 
 def vendor_enforcement(devices: DeviceRequest) -> DeviceRequest:

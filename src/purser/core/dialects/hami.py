@@ -173,18 +173,22 @@ def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory, at_ns: int) -> dict[str, str]:
     """Node, devices and GPU instances as HAMi's scheduler records them, in the order of all of the pod's containers."""
     containers = [_shares_of(container, grant) for container in pod.containers]
-    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: _encoded(containers)}
+    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: _encode_shares(containers)}
     if instances := _instances(containers, inventory):
         record[MIG_ALLOCATIONS] = encode_mig_allocations(instances)
     return record
 
 
-def hami_node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_plugins: bool) -> dict[str, str]:
+def hami_node_annotations(pod: PodManifest, grant: Grant, at_ns: int, *, is_served_by_plugin: bool) -> dict[str, str]:
     """What a pod must carry on a node that HAMi's scheduler knows, whatever words it uses: HAMi's scheduler counts its
-    GPUs by that. ``is_plugins``: HAMi's device plugin serves the node, and finds there what to give to the pod."""
-    seconds, held = str(at_ns // _NANOSECONDS), _encoded([_shares_of(container, grant) for container in pod.containers])
+    GPUs by that. ``is_served_by_plugin``: HAMi's device plugin serves the node, and finds there what to give to the
+    pod."""
+    seconds, held = (
+        str(at_ns // _NANOSECONDS),
+        _encode_shares([_shares_of(container, grant) for container in pod.containers]),
+    )
     record = {VGPU_NODE: grant.node, VGPU_TIME: seconds, DEVICES_ALLOCATED: held}
-    if is_plugins:
+    if is_served_by_plugin:
         record |= {DEVICES_TO_ALLOCATE: held, BIND_PHASE: ALLOCATING, BIND_TIME: seconds}
     return record
 
@@ -238,7 +242,7 @@ def _share(device: ContainerDevice) -> DeviceShare:
     return DeviceShare(device.uuid.partition("[")[0], max(device.memory_mib, 0), max(device.cores_percent, 0))
 
 
-def _encoded(containers: Sequence[Sequence[DeviceShare]]) -> str:
+def _encode_shares(containers: Sequence[Sequence[DeviceShare]]) -> str:
     return encode_pod_devices(
         [
             [ContainerDevice(share.uuid, VENDOR, share.memory_mib, share.cores_percent) for share in shares]
@@ -266,6 +270,6 @@ def _instances(containers: Sequence[Sequence[DeviceShare]], inventory: NodeInven
             kind = kinds.get(share.uuid)
             if share.mig is None or kind is None or (profile := kind.profile(share.mig.profile)) is None:
                 continue
-            lies = MigAllocationPlacement(share.mig.start, profile.memory_slices)
-            found.append(MigAllocation(at, place, share.uuid, profile.name, lies))
+            placement = MigAllocationPlacement(share.mig.start, profile.memory_slices)
+            found.append(MigAllocation(at, place, share.uuid, profile.name, placement))
     return found

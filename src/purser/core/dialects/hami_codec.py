@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from purser.core.decoding import too_long
+from purser.core.decoding import size_error
 from purser.core.wording import counted
 
 MAX_HAMI_ANNOTATION_BYTES = 256 * 1024
@@ -67,7 +67,7 @@ def decode_pod_devices(text: str) -> tuple[tuple[ContainerDevice, ...], ...]:
     Raises `CodecError`.
     """
     if len(text) > MAX_HAMI_ANNOTATION_BYTES:
-        raise CodecError(str(too_long("the device annotation", len(text), MAX_HAMI_ANNOTATION_BYTES)))
+        raise CodecError(str(size_error("the device annotation", len(text), MAX_HAMI_ANNOTATION_BYTES)))
     return tuple(_decode_container(part) for part in text.split(";"))
 
 

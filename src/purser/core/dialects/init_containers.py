@@ -34,7 +34,7 @@ def check_init_containers(containers: Sequence[ContainerRequest], problems: Prob
             pools[resource] = (count, container.name)
 
 
-def check_alike(containers: Sequence[ContainerRequest], problems: Problems) -> None:
+def check_shares_match(containers: Sequence[ContainerRequest], problems: Problems) -> None:
     """Notes containers whose shares cannot be on one device one after the other: a container is handed the devices of
     the init containers before it, and the book has a pod's share of a device for the whole life of the pod."""
     if all(container.kind is not ContainerKind.INIT for container in containers):

@@ -2,7 +2,7 @@
 
 Before nodes listed the amounts, kubelet refused init containers that ask for them, and Purser's webhook moved them into
 ``purser.dev/init-resources``. Pods of that time may still wait or run: readers of pods put the amounts back with
-`restored`. Nothing writes the annotation any more.
+`restore_pod`. Nothing writes the annotation any more.
 """
 
 import msgspec
@@ -23,13 +23,13 @@ _reader: JsonReader[InitResources] = JsonReader(
 )
 
 
-def restored(pod: PodManifest) -> PodManifest:
+def restore_pod(pod: PodManifest) -> PodManifest:
     """The pod as its author wrote it. Raises `DialectError` for an annotation that makes no sense."""
     text = pod.annotations.get(INIT_RESOURCES_ANNOTATION)
     if text is None:
         return pod
     moved = _decode(text)
-    unknown = moved.keys() - {container.name for container in pod.containers if _is_init(container)}
+    unknown = moved.keys() - {container.name for container in pod.containers if _is_init_container(container)}
     if unknown:
         names = brief(", ".join(sorted(unknown)))
         raise DialectError(
@@ -49,7 +49,7 @@ def _decode(text: str) -> InitResources:
         raise DialectError([f"{error}: remove the annotation, which is no longer needed"]) from error
 
 
-def _is_init(container: ContainerSpec) -> bool:
+def _is_init_container(container: ContainerSpec) -> bool:
     return container.kind is not ContainerKind.APP
 
 

@@ -53,7 +53,7 @@ AMOUNTS = (GPU_FRACTION, KAI_GPU_MEMORY)
 """The annotations that say how much."""
 
 _REQUEST_ANNOTATIONS = (*AMOUNTS, GPU_FRACTION_NUM_DEVICES)
-_IN_LIMITS = frozenset(
+_LIMIT_WORDS = frozenset(
     word for each in (hami, volcano, volcano_vgpu, gpushare) for word in each.WORDS if word != hami.PRIORITY
 )
 """In which a container may ask for GPUs; a rank of its kernels is not an amount."""
@@ -99,7 +99,7 @@ def claims(pod: PodManifest, container: ContainerSpec) -> bool:
     return asked == _as_hami_resources(pod) if asked else has_request_annotations(pod)
 
 
-def annotations_apply(pod: PodManifest) -> bool:
+def has_effective_annotations(pod: PodManifest) -> bool:
     """Whether the annotations count: before the webhook has seen the pod, and after."""
     return has_request_annotations(pod) or any(claims(pod, container) for container in pod.containers)
 
@@ -117,13 +117,15 @@ def _gets_share(pod: PodManifest, container: ContainerSpec) -> bool:
 def _asked(container: ContainerSpec) -> dict[str, int | None]:
     """The devices and amounts that a container names, without zeros, which a LimitRange gives to all; None: no whole
     number, or one of more names than anybody writes."""
-    named = [word for word in {**container.limits, **container.requests} if word in _IN_LIMITS or is_gpu_resource(word)]
-    if len(named) > nvidia.MAX_NAMED:
+    named = [
+        word for word in {**container.limits, **container.requests} if word in _LIMIT_WORDS or is_gpu_resource(word)
+    ]
+    if len(named) > nvidia.MAX_NAMED_RESOURCES:
         return dict.fromkeys(named)
-    return {word: _whole(container.quantity(word) or "") for word in named if asks_for(container, word)}
+    return {word: _parse_whole_number(container.quantity(word) or "") for word in named if asks_for(container, word)}
 
 
-def _whole(text: str) -> int | None:
+def _parse_whole_number(text: str) -> int | None:
     try:
         return whole_number(text)
     except NotWholeError:
@@ -244,7 +246,7 @@ def warnings(pod: PodManifest) -> tuple[str, ...]:
     asks for it."""
     text = pod.annotations.get(GPU_FRACTION, "")
     value = _fraction(text)
-    if value is None or not annotations_apply(pod):
+    if value is None or not has_effective_annotations(pod):
         return ()
     percent = math.floor(100 * value)
     if 100 * value == percent:

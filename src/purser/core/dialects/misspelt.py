@@ -9,7 +9,7 @@ from purser.core.dialects.hami import GPUCORES, GPUMEM, GPUMEM_PERCENTAGE
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec
 
-_RENAMED: Mapping[str, str] = {
+_RENAMED_RESOURCES: Mapping[str, str] = {
     "nvidia.com/vgpu": GPU_RESOURCE,
     "nvidia.com/vgpumem": GPUMEM,
     "nvidia.com/vgpu-memory": GPUMEM,
@@ -19,7 +19,7 @@ _RENAMED: Mapping[str, str] = {
 }
 """What HAMi's chart lets administrators choose (``resourceName``, ``resourceMem``, ...), as many of them do."""
 
-_LIKENESS = 0.8
+_MIN_SIMILARITY = 0.8
 """Of `difflib.SequenceMatcher.ratio`: one letter more, less or other in a word of five."""
 _MAX_CHARACTERS = 64
 """Of a name that is looked at: the longest word is half of that, and likeness costs the square."""
@@ -35,14 +35,14 @@ def meant(name: str) -> str:
     """
     if name in RESOURCES or "/" not in name or len(name) > _MAX_CHARACTERS:
         return ""
-    if renamed := _RENAMED.get(name):
+    if renamed := _RENAMED_RESOURCES.get(name):
         return renamed
     domain, _, rest = name.lower().partition("/")
-    of_domain = {word.partition("/")[2]: word for word in sorted(RESOURCES) if word.partition("/")[0] == domain}
-    if close := difflib.get_close_matches(rest, of_domain, 1, _LIKENESS):
-        return of_domain[close[0]]
+    names_of_domain = {word.partition("/")[2]: word for word in sorted(RESOURCES) if word.partition("/")[0] == domain}
+    if close := difflib.get_close_matches(rest, names_of_domain, 1, _MIN_SIMILARITY):
+        return names_of_domain[close[0]]
     of_rest = {word.partition("/")[0]: word for word in sorted(RESOURCES) if word.partition("/")[2] == rest}
-    if close := difflib.get_close_matches(domain, of_rest, 1, _LIKENESS):
+    if close := difflib.get_close_matches(domain, of_rest, 1, _MIN_SIMILARITY):
         return of_rest[close[0]]
     return ""
 

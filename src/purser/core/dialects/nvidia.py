@@ -25,20 +25,20 @@ RECORDS: Mapping[str, str] = {}
 MARKS: frozenset[str] = frozenset()
 
 
-MAX_NAMED = 16
+MAX_NAMED_RESOURCES = 16
 """Resources of devices in a container's limits and requests that are looked at one by one. The API server accepts a
 hundred thousand; a container with more than this is treated as a mixture, whatever the amounts are."""
 
 
 def resources(container: ContainerSpec) -> tuple[str, ...]:
-    """The resources of devices that the container asks for, in sense or nonsense, sorted; of more than `MAX_NAMED`
-    some."""
+    """The resources of devices that the container asks for, in sense or nonsense, sorted; of more than
+    `MAX_NAMED_RESOURCES` some."""
     found = filter(is_gpu_resource, chain(container.limits, container.requests))
-    named = tuple(islice(found, 2 * MAX_NAMED + 1))
-    several = tuple(sorted(set(named)))
-    if len(several) > MAX_NAMED:
-        return several
-    return tuple(resource for resource in several if asks_for(container, resource))
+    named = tuple(islice(found, 2 * MAX_NAMED_RESOURCES + 1))
+    resources_named = tuple(sorted(set(named)))
+    if len(resources_named) > MAX_NAMED_RESOURCES:
+        return resources_named
+    return tuple(resource for resource in resources_named if asks_for(container, resource))
 
 
 def claims(pod: PodManifest, container: ContainerSpec) -> bool:

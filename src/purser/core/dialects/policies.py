@@ -16,7 +16,7 @@ HAMI_NODE_POLICY = "hami.io/node-scheduler-policy"
 HAMI_GPU_POLICY = "hami.io/gpu-scheduler-policy"
 HAMI_WEIGHTS = "hami.io/device-scoring-weights"
 
-WEIGHED = "weighed"
+WEIGHTED = "weighed"
 """Stands for several policies that are weighed against one another."""
 
 _MAX_WEIGHT = 1_000_000
@@ -34,7 +34,7 @@ def node_policy_word(annotations: Mapping[str, str], default: str) -> str:
     """One of few words for a pod's node policy, for metrics: users may weigh policies in any number of ways.
     ``default`` is the scheduler's, and counts where the pod's cannot be read."""
     policy = read_node_policy(annotations, Problems()) or default
-    return WEIGHED if "," in policy else policy
+    return WEIGHTED if "," in policy else policy
 
 
 def read_gpu_policy(annotations: Mapping[str, str], problems: Problems) -> tuple[GpuPolicy, ...]:

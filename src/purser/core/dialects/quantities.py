@@ -58,10 +58,10 @@ def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: s
     try:
         value = whole_number(text)
     except NotWholeError:
-        problems.add(f"{_where(container, resource, text)} is not an integer: must be {unit} from {low} to {high}")
+        problems.add(f"{_subject(container, resource, text)} is not an integer: must be {unit} from {low} to {high}")
         return None
     if not low <= value <= high:
-        problems.add(f"{_where(container, resource, text)} is out of range: must be {unit} from {low} to {high}")
+        problems.add(f"{_subject(container, resource, text)} is out of range: must be {unit} from {low} to {high}")
         return None
     return value
 
@@ -82,14 +82,16 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
     try:
         value = whole_number(text)
     except NotWholeError as error:
-        problems.add(f"{_where(container, resource, text)} is not an integer number of MiB{_instead(error.in_bytes)}")
+        problems.add(
+            f"{_subject(container, resource, text)} is not an integer number of MiB{_suggest_mib(error.in_bytes)}"
+        )
         return None
     if value < 1:
-        problems.add(f"{_where(container, resource, text)} is not an amount of memory: must be 1 or more MiB")
+        problems.add(f"{_subject(container, resource, text)} is not an amount of memory: must be 1 or more MiB")
         return None
     if value > MAX_DEVICE_MEMORY_MIB:
-        hint = _instead(Decimal(value))
-        problems.add(f"{_where(container, resource, text)} exceeds the memory of any device{hint}")
+        hint = _suggest_mib(Decimal(value))
+        problems.add(f"{_subject(container, resource, text)} exceeds the memory of any device{hint}")
         return None
     return value
 
@@ -105,7 +107,7 @@ def in_bytes(container: ContainerSpec, resource: str, problems: Problems) -> int
         return None
     if text and not 1 <= mib <= MAX_DEVICE_MEMORY_MIB:
         problems.add(
-            f"{_where(container, resource, text)} is not a valid amount of device memory: must be bytes such as "
+            f"{_subject(container, resource, text)} is not a valid amount of device memory: must be bytes such as "
             "2048Mi, or a number of GiB such as 2"
         )
         return 1
@@ -116,20 +118,20 @@ def check_device_count(container: ContainerSpec, count: int, system: str, proble
     """``nvidia.com/gpu`` is what the webhook adds for kubelet: it may be there, with the same number."""
     text = container.quantity(GPU_RESOURCE)
     try:
-        agrees = text is None or is_zero(text) or whole_number(text) == count
+        is_consistent = text is None or is_zero(text) or whole_number(text) == count
     except NotWholeError:
-        agrees = False
-    if not agrees:
+        is_consistent = False
+    if not is_consistent:
         problems.add(
             f'container "{container.name}": {GPU_RESOURCE} "{text}" conflicts with {system}\'s resources, which ask '
             f"for {count}: remove {GPU_RESOURCE}, because Purser adds it"
         )
 
 
-def _where(container: ContainerSpec, resource: str, text: str) -> str:
+def _subject(container: ContainerSpec, resource: str, text: str) -> str:
     return f'container "{container.name}": {resource} "{text[:64]}"'
 
 
-def _instead(in_bytes: Decimal | None) -> str:
+def _suggest_mib(in_bytes: Decimal | None) -> str:
     mib = int(in_bytes / MIB) if in_bytes is not None else 0
     return f": use {mib}" if 1 <= mib <= MAX_DEVICE_MEMORY_MIB else ": must be in MiB without a suffix, such as 16384"

@@ -49,15 +49,15 @@ def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Select
     return Selectors(
         models_allowed=names_in(annotations, USE_GPUTYPE, problems),
         models_denied=names_in(annotations, NOUSE_GPUTYPE, problems),
-        uuids_allowed=_names_in_any(annotations, (USE_GPUUUID, VOLCANO_USE_GPUUUID), problems),
-        uuids_denied=_names_in_any(annotations, (NOUSE_GPUUUID, VOLCANO_NOUSE_GPUUUID), problems),
-        numa_bind=_flag(annotations, NUMA_BIND, problems),
+        uuids_allowed=_names_in_all(annotations, (USE_GPUUUID, VOLCANO_USE_GPUUUID), problems),
+        uuids_denied=_names_in_all(annotations, (NOUSE_GPUUUID, VOLCANO_NOUSE_GPUUUID), problems),
+        numa_bind=_read_flag(annotations, NUMA_BIND, problems),
         modes_allowed=_modes(annotations, problems),
         mig_profiles=_profiles(annotations, problems),
     )
 
 
-def _names_in_any(annotations: Mapping[str, str], keys: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
+def _names_in_all(annotations: Mapping[str, str], keys: tuple[str, ...], problems: Problems) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for key in keys for name in names_in(annotations, key, problems)))
 
 
@@ -70,7 +70,7 @@ def names_in(annotations: Mapping[str, str], key: str, problems: Problems) -> tu
     return names
 
 
-def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
+def _read_flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
     text = annotations.get(key, "").strip()
     value = parse_bool(text)  # HAMi reads it so, too
     if value is None and text:

@@ -17,31 +17,31 @@ from purser.core.vendors.catalogue import BY_WORD
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percentage)"
 
-_REGISTERED = (
+_REGISTERED_NODES_HINT = (
     "Purser serves this resource only on nodes whose device plugin has registered its devices; see docs/vendors.md"
 )
-_UNNAMED = (
+_UNLISTED_HINT = (
     "Purser serves this resource only if an administrator lists {} in its chart value vendors; see docs/vendors.md"
 )
-_OTHERS = "Purser does not support these devices; see docs/vendors.md"
+_UNSUPPORTED_HINT = "Purser does not support these devices; see docs/vendors.md"
 
 _RESOURCES = (
     ("nvidia.com/gpu.", f"for a share of a GPU, ask for {_SHARE}"),
     ("nvidia.com/gpu-", f"for a share of a GPU, ask for {_SHARE}"),
     (MIG_PREFIX, f"for a share of a GPU, ask for {_SHARE}"),
-    ("amd.com/", _OTHERS),
-    ("aws.amazon.com/neuron", _OTHERS),
-    ("birentech.com/", _OTHERS),
-    ("cambricon.com/", _OTHERS),
-    ("enflame.com/", _OTHERS),
-    ("gpu.intel.com/", _OTHERS),
-    ("huawei.com/Ascend", _OTHERS),
-    ("hygon.com/", _OTHERS),
-    ("iluvatar.ai/", _OTHERS),
-    ("kunlunxin.com/", _OTHERS),
-    ("metax-tech.com/", _OTHERS),
-    ("mthreads.com/", _OTHERS),
-    ("vastaitech.com/", _OTHERS),
+    ("amd.com/", _UNSUPPORTED_HINT),
+    ("aws.amazon.com/neuron", _UNSUPPORTED_HINT),
+    ("birentech.com/", _UNSUPPORTED_HINT),
+    ("cambricon.com/", _UNSUPPORTED_HINT),
+    ("enflame.com/", _UNSUPPORTED_HINT),
+    ("gpu.intel.com/", _UNSUPPORTED_HINT),
+    ("huawei.com/Ascend", _UNSUPPORTED_HINT),
+    ("hygon.com/", _UNSUPPORTED_HINT),
+    ("iluvatar.ai/", _UNSUPPORTED_HINT),
+    ("kunlunxin.com/", _UNSUPPORTED_HINT),
+    ("metax-tech.com/", _UNSUPPORTED_HINT),
+    ("mthreads.com/", _UNSUPPORTED_HINT),
+    ("vastaitech.com/", _UNSUPPORTED_HINT),
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
@@ -55,7 +55,7 @@ _ANNOTATIONS = {
 }
 """KAI's, in pods that are not KAI's, and those of HAMi's that name a GPU by what changes when its node restarts."""
 
-_PLACING = {
+_PLACEMENT_ANNOTATIONS = {
     "volcano.sh/vgpu-podgroup-policy": "use purser.dev/gpu-policy: mutex for an idle GPU, or "
     "purser.dev/gpu-policy: spread"
 }
@@ -90,12 +90,12 @@ def unserved_words(
     found = chain(
         _hints(pod, is_offered, mig_resources, managed),
         _ignored_annotations(pod, is_placed),
-        _time_sliced(pod, has_label),
+        _time_slicing_hints(pod, has_label),
     )
     return tuple(islice(found, _MAX_HINTS))
 
 
-def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:
+def _time_slicing_hints(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:
     product = pod.node_selector.get(_PRODUCT, "")
     if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
         yield (
@@ -117,7 +117,7 @@ def _hints(
         hint = next((hint for prefix, hint in _RESOURCES if name.startswith(prefix)), "")
         family = BY_WORD.get(name)
         if family is not None:
-            hint = _REGISTERED if family.name in pod.families else _UNNAMED.format(family.name)
+            hint = _REGISTERED_NODES_HINT if family.name in pod.families else _UNLISTED_HINT.format(family.name)
         if not hint and (word := meant(name)):
             hint = f"did you mean {word}?"
         if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
@@ -132,6 +132,6 @@ def _hints(
 
 
 def _ignored_annotations(pod: PodManifest, is_placed: bool) -> Iterator[str]:
-    for name, instead in (_ANNOTATIONS | (_PLACING if is_placed else {})).items():
-        if name in pod.annotations and not (name in kai.AMOUNTS and kai.annotations_apply(pod)):
+    for name, instead in (_ANNOTATIONS | (_PLACEMENT_ANNOTATIONS if is_placed else {})).items():
+        if name in pod.annotations and not (name in kai.AMOUNTS and kai.has_effective_annotations(pod)):
             yield f"Purser ignores annotation {name}: {instead}"

@@ -38,13 +38,13 @@ class VendorDialect:
         pairs = [each for each in (self.family.uuids, self.family.also_uuids) if each is not None]
         allowed = {each.allowed: names_in(annotations, each.allowed, problems) for each in pairs}
         named = {name: frozenset(uuids) for name, uuids in allowed.items() if uuids}
-        both = tuple(sorted(frozenset.intersection(*named.values()))) if named else ()
-        if named and not both:
+        common = tuple(sorted(frozenset.intersection(*named.values()))) if named else ()
+        if named and not common:
             problems.add(f"annotations {' and '.join(named)} together exclude every device: remove one of them")
         return Selectors(
             models_allowed=names_in(annotations, models.allowed, problems) if models else (),
             models_denied=names_in(annotations, models.denied, problems) if models else (),
-            uuids_allowed=both if len(named) > 1 else next((uuids for uuids in allowed.values() if uuids), ()),
+            uuids_allowed=common if len(named) > 1 else next((uuids for uuids in allowed.values() if uuids), ()),
             uuids_denied=tuple(uuid for each in pairs for uuid in names_in(annotations, each.denied, problems)),
         )
 
@@ -59,12 +59,12 @@ class VendorDialect:
         problems.extend(noted)
         if noted:
             return None
-        in_front = family.classes is not None and self._class(pod) == family.classes.foreground
+        is_foreground = family.classes is not None and self._class(pod) == family.classes.foreground
         return DeviceRequest(
             count=asked.count,
             memory_mib=asked.memory_mib,
             memory_percent=asked.memory_percent,
-            cores_percent=0 if in_front else asked.cores_percent,
+            cores_percent=0 if is_foreground else asked.cores_percent,
             models_allowed=selectors.models_allowed,
             models_denied=selectors.models_denied,
             uuids_allowed=selectors.uuids_allowed,
@@ -73,8 +73,8 @@ class VendorDialect:
             modes_allowed=(DeviceMode.SHARED,) if asked.by_cores else (),
             resource=family.resource,
             linked=family.linked.groups(asked.count) if family.linked is not None and asked.count > 1 else (),
-            alike=self._alike(pod, asked, is_soft),
-            joins=self._background_words() if in_front else (),
+            alike=self._neighbour_key(pod, asked, is_soft),
+            joins=self._background_words() if is_foreground else (),
             slices=asked.slices,
             soft_split=is_soft,
         )
@@ -98,7 +98,7 @@ class VendorDialect:
                 f"invalid value {brief(word)!r} for annotation {family.quality.annotation}: must be one of {words}"
             )
 
-    def _alike(self, pod: PodManifest, asked: VendorAmounts, is_soft: bool) -> str:
+    def _neighbour_key(self, pod: PodManifest, asked: VendorAmounts, is_soft: bool) -> str:
         """What shares beside it must have in common with it; who has the device alone has none beside it."""
         family, classes, named = self.family, self.family.classes, self._class(pod)
         if classes is not None and named == classes.foreground:
@@ -140,7 +140,7 @@ class VendorDialect:
                 found[part.resource] = str(each * count)
         return found if count else {}
 
-    def rounded_up(self, container: ContainerSpec) -> dict[str, str]:
+    def rounded_count(self, container: ContainerSpec) -> dict[str, str]:
         """The number that the container must name instead, where it is below the fewest devices that one can have."""
         count = amount(container, self.family.resource, 1, MAX_DEVICES_ASKED, "", Problems()) or 0
         return {self.family.resource: str(self.family.fewest)} if 0 < count < self.family.fewest else {}
@@ -155,8 +155,8 @@ class VendorDialect:
         """What HAMi would write for the vendor's plugin: its scheduler, and of the quality its webhook."""
         quality = self.family.quality
         in_front = self.family.classes is not None and self._class(pod) == self.family.classes.foreground
-        is_said = quality is None or in_front or bool(pod.annotations.get(quality.annotation))
-        default = {} if quality is None or is_said else {quality.annotation: quality.words[0]}
+        has_quality = quality is None or in_front or bool(pod.annotations.get(quality.annotation))
+        default = {} if quality is None or has_quality else {quality.annotation: quality.words[0]}
         return vendor_record(self.family, pod, grant, inventory, at_ns) | default
 
     def environment(

@@ -49,7 +49,7 @@ def read_amounts(family: DeviceFamily, container: ContainerSpec, is_soft: bool, 
         return _numbered(family, container, problems)
     count = _count(family, container, problems)
     if family.soft_split is not None and is_soft:
-        return _soft(family, container, count, problems)
+        return _soft_amounts(family, container, count, problems)
     memory_mib = _memory_mib(family, container, count, problems)
     return VendorAmounts(count, memory_mib, _cores_percent(family, container, count, memory_mib, problems))
 
@@ -112,7 +112,7 @@ def _slices(family: DeviceFamily, container: ContainerSpec, problems: Problems) 
     return SliceAsk(slices, asked or 0, percent or 0)
 
 
-def _soft(family: DeviceFamily, container: ContainerSpec, count: int, problems: Problems) -> VendorAmounts:
+def _soft_amounts(family: DeviceFamily, container: ContainerSpec, count: int, problems: Problems) -> VendorAmounts:
     """Shares of any size, and of any number of devices."""
     memory, soft = family.memory, family.soft_split
     most = family.templates_up_to_mib or MAX_DEVICE_MEMORY_MIB

@@ -44,10 +44,10 @@ def _by_index(text: str, request: PodRequest, inventory: NodeInventory) -> list[
     uuids = {device.index: device.uuid for device in inventory.devices}
     indices = [int(each) for each in text.split(",")] if _INDICES.fullmatch(text) else []
     chosen = [uuids[index] for index in indices if index in uuids]
-    return list(_assigned_by_container(chosen, request)) if chosen else []
+    return list(_split_by_container(chosen, request)) if chosen else []
 
 
-def _assigned_by_container(chosen: list[str], request: PodRequest) -> Iterator[list[str]]:
+def _split_by_container(chosen: list[str], request: PodRequest) -> Iterator[list[str]]:
     """One GPU is for all containers. Of several, init containers have the first, and the others have theirs alone."""
     rest = iter(chosen)
     for container in request.containers:

@@ -12,7 +12,7 @@ import msgspec
 from purser.core.explaining.reasons import FilterReason
 from purser.core.kubernetes.affinity import NO_AFFINITY, NodeTerms, RequiredAffinity
 from purser.core.kubernetes.quantities import MAX_VALUE, QuantityLike, quantity_ceil, quantity_milli
-from purser.core.kubernetes.taints import CORDON, PodToleration, Taint, untolerated
+from purser.core.kubernetes.taints import CORDON, PodToleration, Taint, untolerated_taints
 from purser.core.pod.manifest import PodManifest
 from purser.core.pod.phases import largest
 
@@ -32,8 +32,8 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
     def conflicts(self, other: "HostPort") -> bool:
         """Whether both cannot be had."""
-        anywhere = {"", "0.0.0.0"}
-        same_address = self.address == other.address or bool({self.address, other.address} & anywhere)
+        wildcards = {"", "0.0.0.0"}
+        same_address = self.address == other.address or bool({self.address, other.address} & wildcards)
         return (self.port, self.protocol) == (other.port, other.protocol) and same_address
 
 
@@ -78,9 +78,9 @@ def first_rejection(
 ) -> FilterRejection | None:
     """What the first filter that refuses has to say; None where all let the pod pass. ``used`` and ``ports`` are what
     pods take of the node."""
-    if node.is_cordoned and untolerated((CORDON,), needs.tolerations):
+    if node.is_cordoned and untolerated_taints((CORDON,), needs.tolerations):
         return FilterRejection(FilterReason.UNSCHEDULABLE)
-    for taint in untolerated(node.taints, needs.tolerations):
+    for taint in untolerated_taints(node.taints, needs.tolerations):
         return FilterRejection(FilterReason.TAINT, str(taint))
     lacking = [(key, value) for key, value in sorted(needs.node_selector.items()) if node.labels.get(key) != value]
     if lacking:
@@ -122,7 +122,7 @@ def requested_amounts(spec: PodManifest) -> dict[str, int]:
     at any time, and its overhead; the limit where there is no request. Raises
     `purser.core.kubernetes.quantities.QuantityError`."""
     asked = ((each.kind, amounts_of({**each.limits, **each.requests})) for each in spec.containers)
-    of_containers: dict[str, int] = largest(asked, {}, _sum, _larger)
+    of_containers: dict[str, int] = largest(asked, {}, _sum, _maximum)
     return {PODS: 1, **_sum(of_containers | amounts_of(spec.requests), amounts_of(spec.overhead))}
 
 
@@ -147,5 +147,5 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return summed_amounts((one, other))
 
 
-def _larger(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+def _maximum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}

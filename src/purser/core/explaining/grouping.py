@@ -17,7 +17,7 @@ EXAMPLES = 3
 
 KUBE_SCHEDULER, PURSER = "kube-scheduler", "Purser"
 """Who refuses."""
-_IN_MIB = ("memory", "ephemeral-storage")
+_MIB_RESOURCES = ("memory", "ephemeral-storage")
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
@@ -76,12 +76,12 @@ def grouped_refusals(
     ]
 
 
-def node_wording(found: FilterRejection) -> str:
+def describe_node(found: FilterRejection) -> str:
     """What is said of one node by itself."""
     return f"{found.reason}: {_text(found.reason, found.about, [found])}"
 
 
-def filter_wording(reason: FilterReason) -> str:
+def describe_filter(reason: FilterReason) -> str:
     """All that is said of nodes for one reason, with names and numbers made up: what the reference lists beside it."""
     return _text(reason, "...", [FilterRejection(reason, "...", 2, 1)] * 2).removeprefix("2 nodes ")
 
@@ -111,8 +111,10 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.PODS:
             return f"{lead} {'has' if one else 'have'} the maximum number of pods"
         case FilterReason.NOT_ASKED:
-            them = "it" if one else "them"
-            return f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {them}"
+            pronoun = "it" if one else "them"
+            return (
+                f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {pronoun}"
+            )
         case FilterReason.RESOURCES if not found[0].is_listed:
             has = "has" if one else "have"
             others = f", but {has} {some(found[0].instead)}" if found[0].instead else ""
@@ -127,7 +129,7 @@ def _shortage(resource: str, asked: int, most: int) -> str:
     if resource == "cpu":
         is_counted = asked > 1000 and not asked % 1000
         return f"fewer than {amounts.format('CPUs')}" if is_counted else f"less than {amounts.format('CPU')}"
-    if resource in _IN_MIB:
+    if resource in _MIB_RESOURCES:
         return f"less than {amounts.format(f'of {resource}')}"
     return f"no {resource} free" if asked == 1 and not most else f"fewer than {amounts.format(resource)}"
 
@@ -136,4 +138,4 @@ def _amount(resource: str, amount: int) -> str:
     """As people write it: CPUs in thousandths only where they are no whole number, memory in MiB."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    return f"{amount // MIB} MiB" if resource in _IN_MIB else str(amount)
+    return f"{amount // MIB} MiB" if resource in _MIB_RESOURCES else str(amount)

@@ -13,7 +13,7 @@ from purser.core.explaining.filters import FilteredNode, FilterRejection, PodNee
 from purser.core.explaining.reasons import FilterReason
 from purser.core.kubernetes.affinity import NO_AFFINITY, PodTerm, RequiredAffinity, SpreadConstraint
 from purser.core.kubernetes.selectors import Selector, SelectorError, of_object
-from purser.core.kubernetes.taints import untolerated
+from purser.core.kubernetes.taints import untolerated_taints
 
 Labels = Mapping[str, str]
 Domain = tuple[str, str]
@@ -48,9 +48,9 @@ class Neighbours:
         self._namespaces = namespaces
         self._spread = tuple(spread)
         there = [each for each in others if each.node in nodes]
-        self._apart = self._kept_apart(there)
-        self._beside = self._required(there)
-        self._counts = [self._counted(each, there) for each in self._spread]
+        self._apart = self._excluded_domains(there)
+        self._beside = self._required_domains(there)
+        self._counts = [self._count_pods(each, there) for each in self._spread]
 
     def rejection(self, node: FilteredNode) -> FilterRejection | None:
         """Why a node does not take the pod; None where it does."""
@@ -73,7 +73,7 @@ class Neighbours:
         value = self._nodes[node].labels.get(term.topology_key)
         return set() if value is None else {(term.topology_key, value)}
 
-    def _kept_apart(self, others: Iterable[Neighbour]) -> frozenset[Domain]:
+    def _excluded_domains(self, others: Iterable[Neighbour]) -> frozenset[Domain]:
         """Where the pod must not be: by its own anti-affinity, and by that of others."""
         found: set[Domain] = set()
         mine = self._pod.affinity.apart
@@ -86,7 +86,7 @@ class Neighbours:
                     found |= self._domain(term, each.node)
         return frozenset(found)
 
-    def _required(self, others: Iterable[Neighbour]) -> list[set[Domain]] | None:
+    def _required_domains(self, others: Iterable[Neighbour]) -> list[set[Domain]] | None:
         """For each term of its affinity where pods are that meet all terms; None: it need not be beside any."""
         terms = self._pod.affinity.beside
         if not terms:
@@ -108,13 +108,13 @@ class Neighbours:
             selector = term.selector()
             return (
                 selector is not None
-                and self._is_in(term, own_namespace, other.namespace)
+                and self._is_in_namespace(term, own_namespace, other.namespace)
                 and selector.matches(other.labels)
             )
         except (SelectorError, AttributeError, TypeError):
             return False
 
-    def _is_in(self, term: PodTerm, own: str, namespace: str) -> bool:
+    def _is_in_namespace(self, term: PodTerm, own: str, namespace: str) -> bool:
         """Raises `SelectorError`."""
         if term.namespace_selector is None and not term.namespaces:
             return namespace == own
@@ -124,7 +124,9 @@ class Neighbours:
             return False
         return of_object(term.namespace_selector).matches(self._namespaces.get(namespace, {}))
 
-    def _counted(self, constraint: SpreadConstraint, others: Iterable[Neighbour]) -> tuple[Mapping[str, int], int, int]:
+    def _count_pods(
+        self, constraint: SpreadConstraint, others: Iterable[Neighbour]
+    ) -> tuple[Mapping[str, int], int, int]:
         """How many pods there are in each place, in the place that has fewest, and whether the pod is one of them."""
         key = constraint.topology_key
         counted = {name: node.labels[key] for name, node in self._nodes.items() if self._is_counted(constraint, node)}
@@ -151,7 +153,7 @@ class Neighbours:
             terms = self._needs.affinity.nodes
             if not selected or (terms is not None and not terms.matches(node.name, node.labels)):
                 return False
-        return constraint.node_taints_policy != "Honor" or not untolerated(node.taints, self._needs.tolerations)
+        return constraint.node_taints_policy != "Honor" or not untolerated_taints(node.taints, self._needs.tolerations)
 
     def _selector(self, constraint: SpreadConstraint) -> Selector | None:
         try:

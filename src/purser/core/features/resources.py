@@ -42,9 +42,9 @@ def resource_labels(node: LabelFacts) -> Labels:
         return labels
     labels[MIG_STRATEGY_LABEL] = node.mig_strategy
     if node.mig_strategy is MigStrategy.SINGLE:
-        return labels | _single_labels(node)
+        return labels | _single_strategy_labels(node)
     on_demand = node.mig_strategy is MigStrategy.ON_DEMAND  # no labels of what comes and goes with every pod
-    return labels | _mixed_labels([gpu for gpu in node.gpus if not (on_demand and gpu.mig_kind)], node.sharing)
+    return labels | _mixed_strategy_labels([gpu for gpu in node.gpus if not (on_demand and gpu.mig_kind)], node.sharing)
 
 
 def model_labels(node: LabelFacts) -> Labels:
@@ -75,7 +75,7 @@ def _whole_gpu_labels(node: LabelFacts) -> Labels:
     return labels
 
 
-def _single_labels(node: LabelFacts) -> Labels:
+def _single_strategy_labels(node: LabelFacts) -> Labels:
     """Those of the MIG devices in place of the GPUs'; of a node that mixes anything none, and it says so."""
     cut = [gpu for gpu in node.gpus if gpu.mig_enabled]
     if not cut:
@@ -93,7 +93,7 @@ def _single_labels(node: LabelFacts) -> Labels:
     return _mig_device_labels(GPU_RESOURCE, node.sharing, sum(map(len, found)), cut[0], found[0][0])
 
 
-def _mixed_labels(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
+def _mixed_strategy_labels(gpus: Iterable[NodeGpu], sharing: NodeSharing) -> Labels:
     """Those of each profile, beside the GPUs'."""
     first: dict[str, tuple[NodeGpu, NodeMigDevice]] = {}
     counts = Counter[str]()

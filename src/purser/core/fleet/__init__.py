@@ -12,15 +12,15 @@ Not here: who holds what (`purser.core.ledger`), and which node is best (`purser
 
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState, node_state
 from purser.core.fleet.free_resources import FreeResources
-from purser.core.fleet.kept import NOTHING_KEPT, NominatedUsage, kept_for
+from purser.core.fleet.kept import NO_NOMINATED_USAGE, NominatedUsage, nominated_usage
 
 __all__ = [
-    "NOTHING_KEPT",
+    "NO_NOMINATED_USAGE",
     "DeviceState",
     "Fleet",
     "FreeResources",
     "NodeState",
     "NominatedUsage",
-    "kept_for",
     "node_state",
+    "nominated_usage",
 ]

@@ -21,7 +21,7 @@ from purser.core.names import GPU_RESOURCE
 Rows = npt.NDArray[np.intp]
 """Row numbers."""
 
-MANY_MODELS = 256
+MAX_NUMBERED_MODELS = 256
 """Nodes say of themselves what they have, and may say something new each time."""
 
 KINDS = 17
@@ -173,7 +173,7 @@ class FleetArrays:
         came_at = int(self.came_at[row]) if self.live[row] else self.last_came_at
         self._clear(row)
         self._write_row(row, node, rank)
-        self._stamp(row)
+        self._mark_changed(row)
         self.came_at[row] = came_at
         return row
 
@@ -186,11 +186,11 @@ class FleetArrays:
             self._clear(row)
             self._spare.append(row)
             self._order = None
-            self._stamp(row)
+            self._mark_changed(row)
 
-    def number_models(self, models: Sequence[Model]) -> None:
+    def assign_model_numbers(self, models: Sequence[Model]) -> None:
         """Give these models their numbers, in this order, before any node has one of them."""
-        for model in models[:MANY_MODELS]:
+        for model in models[:MAX_NUMBERED_MODELS]:
             self._model_number(model)
 
     def rank_nodes(self, ranks: Mapping[str, int]) -> None:
@@ -222,12 +222,12 @@ class FleetArrays:
         """It gives them back."""
         self._add(row, gpus, taken, 1)
 
-    def open_gpus(self, row: int, *, is_open: bool) -> None:
+    def set_gpus_open(self, row: int, *, is_open: bool) -> None:
         """The GPUs of a node take new pods from now on, or take none as if they were cordoned; what is taken stays."""
         for gpu in range(int(self.gpu_count[row])):
             self.closed[gpu, row] = self.closed[gpu, row] & ~CORDONED if is_open else self.closed[gpu, row] | CORDONED
             self._write_remaining(gpu, row)
-        self._stamp(row)
+        self._mark_changed(row)
 
     def _add(self, row: int, gpus: Sequence[int], taken: Take, sign: int) -> None:
         self.cpu_free_milli[row] += sign * taken.cpu_milli
@@ -248,7 +248,7 @@ class FleetArrays:
             if taken.alone:
                 self.alone[gpu, row] -= sign
             self._write_remaining(gpu, row)
-        self._stamp(row)
+        self._mark_changed(row)
 
     def _write_remaining(self, gpu: int, row: int) -> None:
         """What is left of a GPU: a policy sees no more of it than that."""
@@ -314,7 +314,7 @@ class FleetArrays:
 
     def _free_model_number(self) -> int:
         """The next one; where there are many, that of a model which no GPU is of any more."""
-        if len(self.models) < MANY_MODELS:
+        if len(self.models) < MAX_NUMBERED_MODELS:
             return len(self.models)
         used = np.zeros(len(self.models) + 1, np.bool_)
         used[self.gpu_model] = True
@@ -327,7 +327,7 @@ class FleetArrays:
             getattr(self, field)[row] = 0
         self.links[row] = None
 
-    def _stamp(self, row: int) -> None:
+    def _mark_changed(self, row: int) -> None:
         self.clock += 1
         self.changed_at[row] = self.clock
 
@@ -348,13 +348,13 @@ class FleetArrays:
     def _allocate(self, gpus: int, rows: int) -> None:
         """New arrays of this size with the contents of those that are there."""
         for field, kind in (_PER_GPU | _PER_PARTITIONED_GPU).items():
-            self._grow(field, np.full((gpus, rows), _EMPTY.get(field, 0), kind))
+            self._replace_array(field, np.full((gpus, rows), _EMPTY.get(field, 0), kind))
         for field, kind in _PER_NODE.items():
-            self._grow(field, np.zeros(rows, kind))
-        self._grow("pods_of_kind", np.zeros((KINDS, rows), np.int32))
+            self._replace_array(field, np.zeros(rows, kind))
+        self._replace_array("pods_of_kind", np.zeros((KINDS, rows), np.int32))
         self._order = None
 
-    def _grow(self, field: str, grown: npt.NDArray[Any]) -> None:
+    def _replace_array(self, field: str, grown: npt.NDArray[Any]) -> None:
         old = getattr(self, field, None)
         if old is not None:
             grown[tuple(slice(length) for length in old.shape)] = old

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from purser.core.consistency import (
     Invariant,
     InvariantViolation,
-    apart,
+    differences_text,
     ledger_sweep,
     node_usage_violations,
     slices,
@@ -29,11 +29,11 @@ def sweep(fleet: Fleet, live: LiveArrays | None = None) -> Iterator[tuple[Invari
     for some in ledger_sweep(fleet.ledger):
         yield tuple(some)
     names = {*fleet.names(), *fleet.ledger.nodes(), *(() if live is None else live.arrays.rows)}
-    for some_names in slices(sorted(names), NODES_AT_ONCE):
+    for batch in slices(sorted(names), NODES_AT_ONCE):
         yield (
-            *(found for name in some_names for found in node_usage_violations(fleet.ledger, name)),
-            *(found for name in some_names for found in _state_violations(fleet, name)),
-            *(() if live is None else _row_violations(fleet, live, some_names)),
+            *(found for name in batch for found in node_usage_violations(fleet.ledger, name)),
+            *(found for name in batch for found in _state_violations(fleet, name)),
+            *(() if live is None else _row_violations(fleet, live, batch)),
         )
 
 
@@ -46,8 +46,8 @@ def stale_rows(arrays: FleetArrays, nodes: Iterable[tuple[FleetNodeFacts, int]])
         kept = {} if row is None else arrays.contents(row)
         if kept != wanted:
             fields = [field for field in wanted if kept.get(field) != wanted[field]]
-            have, want = ({field: each.get(field) for field in fields} for each in (kept, wanted))
-            found.append(InvariantViolation(Invariant.ARRAY_ROWS, facts.name, str(have), str(want)))
+            have, expected = ({field: each.get(field) for field in fields} for each in (kept, wanted))
+            found.append(InvariantViolation(Invariant.ARRAY_ROWS, facts.name, str(have), str(expected)))
     return tuple(found)
 
 
@@ -58,7 +58,7 @@ def _state_violations(fleet: Fleet, name: str) -> Iterator[InvariantViolation]:
     wanted = node_state(node.inventory, fleet.ledger.usage(name), fleet.disputes(name))
     if node.devices != wanted.devices:
         kept, recounted = ({each.device.uuid: each for each in state.devices} for state in (node, wanted))
-        yield InvariantViolation(Invariant.NODE_STATE, name, *apart(kept, recounted))
+        yield InvariantViolation(Invariant.NODE_STATE, name, *differences_text(kept, recounted))
     if dict(fleet.ledger.devices(name)) != {device.uuid: device for device in node.inventory.devices}:
         yield InvariantViolation(
             Invariant.NODE_STATE,

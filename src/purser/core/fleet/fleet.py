@@ -20,25 +20,31 @@ import msgspec
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.fleet.free_resources import NO_LIMIT, FreeResources
 from purser.core.fleet.kept import NominatedUsage
-from purser.core.fleet.kubelet_snapshot import KubeletPods, KubeletSnapshot, KubeletSnapshots, ReportedKubelet, emptied
+from purser.core.fleet.kubelet_snapshot import (
+    KubeletPods,
+    KubeletSnapshot,
+    KubeletSnapshots,
+    ReportedKubelet,
+    without_allocations,
+)
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
-from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
+from purser.core.ledger import NO_USAGE, Ledger, Usage, pod_usage
 from purser.core.mig.on_demand import taken_mask
 from purser.core.model import NVIDIA, Device, NodeInventory
 from purser.core.sriov.pairs import Taken, taken_by_grants
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
-_NO_POOLS_TAKEN: Taken = MappingProxyType({})
+_NO_TAKEN_POOLS: Taken = MappingProxyType({})
 
 
 class DeviceState(msgspec.Struct, frozen=True, gc=False):
     """A device and what is taken of it."""
 
     device: Device
-    usage: Usage = UNUSED
+    usage: Usage = NO_USAGE
     cordoned: bool = False
     """It takes no new grants."""
     disputed: str = ""
@@ -73,7 +79,7 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
         if device.replicas == 1:
             return self
         part = msgspec.structs.replace(device, memory_mib=device.replica_mib, slots=1, replicas=1)
-        taken = UNUSED if is_free else Usage(1, part.memory_mib, part.cores_percent, 1, 1)
+        taken = NO_USAGE if is_free else Usage(1, part.memory_mib, part.cores_percent, 1, 1)
         return msgspec.structs.replace(self, device=part, usage=taken)
 
 
@@ -87,7 +93,7 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     """Equal for nodes whose devices are equal but for their uuids."""
     kubelet: KubeletSnapshot | None = None
     """What its kubelet will decide from; None where kubelet refuses nothing that has room."""
-    pools_taken: Taken = _NO_POOLS_TAKEN
+    pools_taken: Taken = _NO_TAKEN_POOLS
     """What grants have of its SR-IOV pools."""
 
     @property
@@ -103,14 +109,14 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
         """The same node with more taken of it: perhaps more than it has."""
         if not kept:
             return self
-        usage = {s.device.uuid: s.usage + kept.usage.get(s.device.uuid, UNUSED) for s in self.devices}
+        usage = {s.device.uuid: s.usage + kept.usage.get(s.device.uuid, NO_USAGE) for s in self.devices}
         pools = (NominatedUsage(pools=self.pools_taken) + NominatedUsage(pools=kept.pools)).pools
         return _with_usage(self, usage, self.kubelet, _disputed(self), pools)
 
     @property
     def unused(self) -> "NodeState":
         """The same node with nothing taken."""
-        return _with_usage(self, {}, self.kubelet and emptied(self.kubelet), _disputed(self))
+        return _with_usage(self, {}, self.kubelet and without_allocations(self.kubelet), _disputed(self))
 
 
 def node_state(
@@ -120,7 +126,7 @@ def node_state(
     devices = sorted(inventory.devices, key=lambda device: (device.index, device.uuid))
     cordoned = frozenset(inventory.cordoned)
     states = tuple(
-        DeviceState(d, usage.get(d.uuid, UNUSED), d.uuid in cordoned, disputes.get(d.uuid, "")) for d in devices
+        DeviceState(d, usage.get(d.uuid, NO_USAGE), d.uuid in cordoned, disputes.get(d.uuid, "")) for d in devices
     )
     return NodeState(inventory.node, inventory, states, (_hardware_key(states), inventory.pools))
 
@@ -130,10 +136,10 @@ def _with_usage(
     usage: Mapping[str, Usage],
     kubelet: KubeletSnapshot | None,
     disputes: Mapping[str, str],
-    pools_taken: Taken = _NO_POOLS_TAKEN,
+    pools_taken: Taken = _NO_TAKEN_POOLS,
 ) -> NodeState:
     states = tuple(
-        DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned, disputes.get(s.device.uuid, ""))
+        DeviceState(s.device, usage.get(s.device.uuid, NO_USAGE), s.cordoned, disputes.get(s.device.uuid, ""))
         for s in node.devices
     )
     return NodeState(node.name, node.inventory, states, node.hardware, kubelet, pools_taken)
@@ -210,7 +216,7 @@ class Changes(NamedTuple):
     """The revision to ask from the next time."""
     names: list[str]
     """The nodes that changed, or came, and are there: the last change first."""
-    some_are_gone: bool
+    has_removed_nodes: bool
     """Whether other nodes have gone. Which ones is not kept: callers check their names."""
 
 
@@ -303,9 +309,9 @@ class Fleet:
         before = self._kubelets.put_pod(name, pod)
         self._outdated.update({name, before or name})
 
-    def pod_admitted(self, uid: str) -> None:
+    def mark_pod_admitted(self, uid: str) -> None:
         """kubelet took a pod."""
-        self._kubelets.pod_admitted(uid)
+        self._kubelets.mark_pod_admitted(uid)
         name = self._kubelets.node_of(uid)
         if name is not None:
             self._outdated.add(name)
@@ -371,7 +377,7 @@ class Fleet:
         for grant in self.ledger.grants(name):
             if grant.pod_uid not in pod_uids:
                 for uuid, taken in pod_usage(grant).items():
-                    usage[uuid] = usage.get(uuid, UNUSED) + taken
+                    usage[uuid] = usage.get(uuid, NO_USAGE) + taken
         kubelet, pools_taken = self._kubelet(node.inventory, pod_uids), self._pools_taken(node.inventory, pod_uids)
         return _with_usage(node, usage, kubelet, self.disputes(name), pools_taken)
 
@@ -396,7 +402,7 @@ class Fleet:
 
     def _pools_taken(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Taken:
         if not inventory.pools:
-            return _NO_POOLS_TAKEN
+            return _NO_TAKEN_POOLS
         return taken_by_grants(grant for grant in self.ledger.grants(inventory.node) if grant.pod_uid not in gone)
 
     def _kubelet(self, inventory: NodeInventory, gone: Collection[str] = ()) -> KubeletSnapshot | None:

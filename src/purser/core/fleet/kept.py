@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.ledger import UNUSED, Usage, pod_usage
+from purser.core.ledger import NO_USAGE, Usage, pod_usage
 from purser.core.model import Grant
 from purser.core.sriov.pairs import Taken, taken_by_grants
 
@@ -23,14 +23,14 @@ class NominatedUsage(msgspec.Struct, frozen=True):
 
     def __add__(self, other: "NominatedUsage") -> "NominatedUsage":
         uuids = dict.fromkeys((*self.usage, *other.usage))
-        usage = {uuid: self.usage.get(uuid, UNUSED) + other.usage.get(uuid, UNUSED) for uuid in uuids}
+        usage = {uuid: self.usage.get(uuid, NO_USAGE) + other.usage.get(uuid, NO_USAGE) for uuid in uuids}
         return NominatedUsage(usage, dict(Counter(self.pools) + Counter(other.pools)))
 
 
-NOTHING_KEPT = NominatedUsage()
+NO_NOMINATED_USAGE = NominatedUsage()
 """Most decisions are made beside nothing: it is compared by identity."""
 
 
-def kept_for(grant: Grant) -> NominatedUsage:
+def nominated_usage(grant: Grant) -> NominatedUsage:
     """What a pod will have by this grant."""
     return NominatedUsage(pod_usage(grant), taken_by_grants([grant]))

@@ -173,7 +173,7 @@ class KubeletSnapshots:
         counted = frozenset(uids & self._started) if is_anonymous else None
         self._reports[name] = kubelet_report(node, state, counted)
         if not is_anonymous:
-            self._taken.update(uid for uid, pod in self._pods.get(name, {}).items() if _is_taken(state, pod))
+            self._taken.update(uid for uid, pod in self._pods.get(name, {}).items() if _is_allocated(state, pod))
 
     def forget_report(self, name: str) -> None:
         """Nothing is known of a node's kubelet any more."""
@@ -212,11 +212,11 @@ class KubeletSnapshots:
         self._pods.setdefault(name, {})[pod.uid] = pod
         self._node_of[pod.uid] = name
         report = self._reports.get(name)
-        if report is not None and report.counted is None and _is_taken(report.state, pod):
+        if report is not None and report.counted is None and _is_allocated(report.state, pod):
             self._taken.add(pod.uid)
         return before
 
-    def pod_admitted(self, uid: str) -> None:
+    def mark_pod_admitted(self, uid: str) -> None:
         """The pod runs: what it holds is in the next anonymous report."""
         if uid in self._node_of:
             self._started.add(uid)
@@ -285,12 +285,14 @@ def _with_own_gpus(devices: DeviceManagerState, gpus: Sequence[Device], started:
 
 def _own_resource(gpus: Sequence[Device]) -> PluginResource:
     gpu_of = {id_: gpu for gpu in gpus for id_ in device_ids(gpu)}
-    plugged = {id_: PluginDevice(id_, gpu.healthy, reported_numa_nodes(gpu)) for id_, gpu in gpu_of.items()}
+    plugin_devices = {id_: PluginDevice(id_, gpu.healthy, reported_numa_nodes(gpu)) for id_, gpu in gpu_of.items()}
     healthy = frozenset(id_ for id_, gpu in gpu_of.items() if gpu.healthy)
-    return PluginResource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
+    return PluginResource(
+        plugin_devices, healthy, frozenset(plugin_devices) - healthy, True, PluginOptions(False, True)
+    )
 
 
-def emptied(kubelet: KubeletSnapshot) -> KubeletSnapshot:
+def without_allocations(kubelet: KubeletSnapshot) -> KubeletSnapshot:
     """The same kubelet with nothing given away."""
     return KubeletSnapshot(kubelet.node, managers.free_all_but(kubelet.state, ()), (), kubelet.hardware)
 
@@ -319,15 +321,15 @@ def _needs_admission(arrival: Arrival, state: KubeletState) -> bool:
     asks = any(n and is_gpu_resource(name) for container in containers for name, n in container.limits.items())
     if asks and not arrival.granted:
         return False
-    return any(_holds_something(state, arrival.pod, container) for container in containers)
+    return any(_holds_resources(state, arrival.pod, container) for container in containers)
 
 
-def _holds_something(state: KubeletState, pod: KubeletPod, container: KubeletContainer) -> bool:
+def _holds_resources(state: KubeletState, pod: KubeletPod, container: KubeletContainer) -> bool:
     """Whether a container will be in the report once kubelet took it; else its pod would be on its way forever."""
     return next(_asked(state, pod, container), None) is not None
 
 
-def _is_taken(state: KubeletState, pod: KubeletPod) -> bool:
+def _is_allocated(state: KubeletState, pod: KubeletPod) -> bool:
     """Whether kubelet has allocated all that every container of a pod requests: an admission is reported container by
     container. Devices of finished init containers may be missing from the report."""
     lasting = [container for container in pod.containers if container.kind is not ContainerKind.INIT]

@@ -45,7 +45,7 @@ class LiveArrays:
     def refresh(self) -> FleetArrays:
         """The arrays, brought up to the fleet as it now is."""
         changes = self.fleet.changes_since(self._as_of)
-        if changes.some_are_gone:
+        if changes.has_removed_nodes:
             self._write([name for name in self.arrays.rows if self.fleet.node(name) is None])
         self._write(sorted(changes.names))
         self._as_of = changes.now
@@ -142,10 +142,10 @@ class LiveArrays:
 def _kinds(node: NodeState, grants: Iterable[Grant]) -> "Counter[int]":
     """How many pods of each kind the node has (see `Take.kind`)."""
     memory = {state.device.uuid: state.device.memory_mib for state in node.devices}
-    return Counter(_kind(grant, memory) for grant in grants)
+    return Counter(_pod_kind(grant, memory) for grant in grants)
 
 
-def _kind(grant: Grant, memory: dict[str, int]) -> int:
+def _pod_kind(grant: Grant, memory: dict[str, int]) -> int:
     shares = {share.uuid: share for part in grant.containers for share in part.shares}
     if len(shares) != 1:
         return len(shares)
@@ -171,7 +171,7 @@ def node_facts(
     )
 
 
-def has_mig_and_others(node: NodeState) -> bool:
+def has_mixed_devices(node: NodeState) -> bool:
     """Whether some of a node's devices are MIG devices, and others are not."""
     return len({state.device.is_mig for state in node.devices}) > 1
 
@@ -182,9 +182,9 @@ def mixes_mig_and_gpus(node: NodeState) -> bool:
     mig = [state.device for state in node.devices if state.device.is_mig]
     if not mig:
         return False
-    listed, some_are_partitioned = {d.resource for d in mig if not d.mig_kind}, any(d.mig_kind for d in mig)
+    listed, has_partitioned = {d.resource for d in mig if not d.mig_kind}, any(d.mig_kind for d in mig)
     others = (state.device.resource for state in node.devices if not state.device.is_mig)
-    return any(name in listed or (some_are_partitioned and name.startswith(MIG_PREFIX)) for name in others)
+    return any(name in listed or (has_partitioned and name.startswith(MIG_PREFIX)) for name in others)
 
 
 def links_of(node: NodeState) -> Topology | None:

@@ -2,8 +2,8 @@
 
 `obstacles` is arithmetic on the amounts of one GPU: `purser.core.placement.place` asks it of a node's GPUs, one by one.
 numpy does it for the GPUs of all nodes at once (`look`); numba compiles it, and goes from one to the next
-(`look_each`). The order of the obstacles is that of HAMi's ``Fit`` for NVIDIA: the first one is the reason that is
-given. NUMA binding is not here: it concerns sets of devices (`purser.core.placement.choice`).
+(`judge_one_by_one`). The order of the obstacles is that of HAMi's ``Fit`` for NVIDIA: the first one is the reason that
+is given. NUMA binding is not here: it concerns sets of devices (`purser.core.placement.choice`).
 """
 
 from collections.abc import Callable
@@ -32,9 +32,9 @@ OVER_QUOTA = 1 << 9
 SHORT_OF_MEMORY = 1 << 10
 SHORT_OF_CORES = 1 << 11
 NO_COMPUTE = 1 << 12
-IN_COMPANY = 1 << 13
-NO_PLACE = 1 << 14
-UNLIKE = 1 << 15
+NOT_ALONE = 1 << 13
+NO_MIG_PLACEMENT = 1 << 14
+UNLIKE_OTHERS = 1 << 15
 """Of single devices alone (`purser.core.placement.place`): arrays have no room for the bit, and do not know of it."""
 
 
@@ -119,7 +119,7 @@ def obstacles(
         | (cores_free < cores_asked) * SHORT_OF_CORES
         | ((cores_asked == 0) & (cores > 0) & (cores_free <= 0)) * NO_COMPUTE
         # Held alone is only reached where a device's compute is over-booked (more than 100 percent): else all is taken.
-        | ((used & whole) | (alone > 0)) * IN_COMPANY
+        | ((used & whole) | (alone > 0)) * NOT_ALONE
     )
 
 
@@ -134,19 +134,19 @@ def partition_obstacles(
         | of_model
         | (slots_free <= 0) * NO_SLOT
         | ((slots_free < slots) & idle) * NOT_IDLE
-        | (places <= 0) * NO_PLACE
+        | (places <= 0) * NO_MIG_PLACEMENT
     )
 
 
 def left_milli(memory: Any, memory_free: Any, cores: Any, cores_free: Any, slots_free: Any, held: Any) -> Any:
     """How much of a GPU a next pod could have, in thousandths: of memory or compute, whichever is less. Of one GPU; of
-    arrays of GPUs it is `left_of_each`. ``held``: not 0 where it is held exclusively.
+    arrays of GPUs it is `left_after`. ``held``: not 0 where it is held exclusively.
     """
     less = min(1000 * memory_free // max(memory, 1), 1000 * cores_free // max(cores, 1))
     return max(less, 0) * ((slots_free > 0) & (memory > 0) & (cores > 0) & (held == 0))
 
 
-left_of_each = bound(left_milli, min=np.minimum, max=np.maximum)
+left_after = bound(left_milli, min=np.minimum, max=np.maximum)
 
 
 def memory_asked(memory: Any, mib: Any, percent: Any) -> Any:
@@ -166,7 +166,7 @@ def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -
     here = of_rows(columns, rows)
     takes: Bools = judge(here, demand) == 0
     left, asked = here.left_milli.astype(np.int64), _memory_asked(here, demand)
-    then: Ints = left_of_each(
+    then: Ints = left_after(
         here.memory_mib,
         here.memory_free_mib - asked,
         here.cores_percent,
@@ -241,7 +241,7 @@ def _memory_asked(here: FleetColumns, demand: GpuDemand) -> Any:
     return memory_asked(here.memory_mib, np.int64(demand.memory_mib), np.int64(demand.memory_percent))
 
 
-def look_each(rows: Any, *flat: Any) -> Any:
+def judge_one_by_one(rows: Any, *flat: Any) -> Any:
     """As `look`, one GPU after the other: for numba. ``flat``: the fields of `FleetColumns`, then those of `GpuDemand`.
 
     numba would take the named tuples themselves, but needs 3 microseconds more for each call, a third of what it takes

@@ -10,18 +10,18 @@ from typing import NamedTuple, TypeVar
 from purser.core.fleet import rule
 from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.fleet.fleet import DeviceState, NodeState
-from purser.core.ledger import UNUSED, Usage
+from purser.core.ledger import NO_USAGE, Usage
 from purser.core.mig.choice import chooser
 from purser.core.mig.on_demand import kind_of
 from purser.core.model import WHOLE_PERCENT, Device
 
 _Amount = TypeVar("_Amount", int, float)
 
-OTHERS = "(others)"
+OTHER_NAMESPACES = "(others)"
 """Stands for the namespaces that are not named one by one, as no namespace can be called."""
 
 
-_GONE = Device("", 0, "", 0)
+_UNKNOWN_DEVICE = Device("", 0, "", 0)
 """Stands for GPUs that no node reports any more."""
 
 
@@ -39,17 +39,17 @@ class GpuUse(StrEnum):
     """Pods hold a part of it."""
 
 
-_CLOSED = {GpuUse.UNHEALTHY: UNHEALTHY, GpuUse.DISPUTED: DISPUTED, GpuUse.CORDONED: CORDONED}
+_CLOSED_USES = {GpuUse.UNHEALTHY: UNHEALTHY, GpuUse.DISPUTED: DISPUTED, GpuUse.CORDONED: CORDONED}
 """The first that holds counts."""
 
 
 def gpu_use(state: DeviceState) -> GpuUse:
     """The state of one GPU, or of one MIG device."""
-    for word, bit in _CLOSED.items():
+    for word, bit in _CLOSED_USES.items():
         if state.closed & bit:
             return word
     device, usage = state.device, state.usage
-    if usage == UNUSED and not device.mig_held:
+    if usage == NO_USAGE and not device.mig_held:
         return GpuUse.IDLE
     if device.mig_kind:
         return GpuUse.SHARED if _has_place(state) else GpuUse.FULL
@@ -72,7 +72,7 @@ def _has_place(state: DeviceState) -> bool:
 
 def partitioned_gpu_use(uses: Collection[GpuUse]) -> GpuUse:
     """The state of a GPU with MIG devices in these states: closed as any of them, else idle or full as all of them."""
-    if closed := next((word for word in _CLOSED if word in uses), None):
+    if closed := next((word for word in _CLOSED_USES if word in uses), None):
         return closed
     return next((word for word in (GpuUse.IDLE, GpuUse.FULL) if all(use is word for use in uses)), GpuUse.SHARED)
 
@@ -134,19 +134,19 @@ class Totals:
     def add_pod(self, namespace: str, policy: str, held: Mapping[str, Usage]) -> None:
         """Count what a pod holds, by uuid, as the ledger counts it."""
         for uuid, usage in held.items():
-            device = self._devices.get(uuid, _GONE)
+            device = self._devices.get(uuid, _UNKNOWN_DEVICE)
             key = HeldBy(namespace, device.model, policy)
             self.granted_memory_mib[key] += usage.memory_mib
             self.granted_cores_percent[key] += gpu_cores_percent(device, usage)
             self.granted_gpus[key] += usage.slots
 
 
-def fewer_namespaces(amounts: Mapping[HeldBy, _Amount], kept: Iterable[str]) -> dict[HeldBy, _Amount]:
-    """The same with all namespaces but these as `OTHERS`: users who can create namespaces must not create unbounded
-    series."""
+def merge_namespaces(amounts: Mapping[HeldBy, _Amount], kept: Iterable[str]) -> dict[HeldBy, _Amount]:
+    """The same with all namespaces but these as `OTHER_NAMESPACES`: users who can create namespaces must not create
+    unbounded series."""
     named = frozenset(kept)
     found: dict[HeldBy, _Amount] = {}
     for held_by, amount in amounts.items():
-        key = held_by if held_by.namespace in named else held_by._replace(namespace=OTHERS)
+        key = held_by if held_by.namespace in named else held_by._replace(namespace=OTHER_NAMESPACES)
         found[key] = found[key] + amount if key in found else amount
     return found

@@ -30,9 +30,9 @@ def adopted_grant(request: PodRequest, given: Grant, inventory: NodeInventory) -
     """
     devices = {device.uuid: device for device in inventory.devices}
     names = {part.container for part in given.containers}
-    requesting = {container.name for container in request.containers}
-    if names != requesting:
-        raise AdoptionError(f"GPUs were assigned to {_named(names)}, but requested by {_named(requesting)}")
+    container_names = {container.name for container in request.containers}
+    if names != container_names:
+        raise AdoptionError(f"GPUs were assigned to {_named(names)}, but requested by {_named(container_names)}")
     parts = tuple(_part(container, given.of(container.name), devices, inventory) for container in request.containers)
     return to_grant(Placement(given.node, parts), request, inventory)
 
@@ -41,29 +41,31 @@ def _named(containers: Collection[str]) -> str:
     return f"{'container' if len(containers) == 1 else 'containers'} {', '.join(sorted(containers))}"
 
 
-def at_least_asked(given: Grant, request: PodRequest, inventory: NodeInventory) -> Grant:
+def raised_to_request(given: Grant, request: PodRequest, inventory: NodeInventory) -> Grant:
     """What another scheduler recorded, and no less of any GPU than the pod asks for: its author may change records."""
     devices = {device.uuid: device for device in inventory.devices}
     asked = {container.name: container.devices for container in request.containers}
     parts = tuple(
         msgspec.structs.replace(
             part,
-            shares=tuple(_at_least(share, asked.get(part.container), devices.get(share.uuid)) for share in part.shares),
+            shares=tuple(
+                _raise_share(share, asked.get(part.container), devices.get(share.uuid)) for share in part.shares
+            ),
         )
         for part in given.containers
     )
     return msgspec.structs.replace(given, containers=parts)
 
 
-def _at_least(share: DeviceShare, asked: DeviceRequest | None, device: Device | None) -> DeviceShare:
+def _raise_share(share: DeviceShare, asked: DeviceRequest | None, device: Device | None) -> DeviceShare:
     if asked is None:
         return share
     memory_mib = max(share.memory_mib, _memory_mib(asked, 0 if device is None else device.memory_mib))
     return DeviceShare(share.uuid, memory_mib, max(share.cores_percent, asked.cores_percent))
 
 
-def _memory_mib(asked: DeviceRequest, of_mib: int) -> int:
-    return asked.memory_mib if asked.memory_mib is not None else of_mib * (asked.memory_percent or 0) // 100
+def _memory_mib(asked: DeviceRequest, total_mib: int) -> int:
+    return asked.memory_mib if asked.memory_mib is not None else total_mib * (asked.memory_percent or 0) // 100
 
 
 def _part(

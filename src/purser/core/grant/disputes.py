@@ -160,11 +160,11 @@ def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[
         if held.why is HeldReason.ENDED:
             closed |= dict.fromkeys(
                 held.uuids,
-                f"{_who(held)} still holds the GPU, although the pod has ended or no longer exists according to the "
-                "API server",
+                f"{_pod_text(held)} still holds the GPU, although the pod has ended or no longer exists according to "
+                "the API server",
             )
         elif is_live(held.uid):
-            closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds the GPU without a grant")
+            closed |= dict.fromkeys(held.uuids, f"{_pod_text(held)} holds the GPU without a grant")
     return closed
 
 
@@ -191,7 +191,7 @@ def _refused(each: RefusedPod) -> str:
     return f"pod {each.key} was refused {_gpus(each.uuids)} ({each.reason}{way})"
 
 
-def _who(held: HeldPod) -> str:
+def _pod_text(held: HeldPod) -> str:
     return f"pod {held.key}" if held.pod else "a pod"
 
 

@@ -12,14 +12,16 @@ from purser.core.grant.share_variables import (
     CORE_POLICY_OFF,
     DISABLE_CONTROL,
     LIMITS,
-    LOADER,
+    LOADER_VARIABLES,
     MPS,
     VariableNames,
 )
 from purser.core.model import ContainerGrant, Enforcement, LibraryHold, SpecHold
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec
 
-_LIMIT_VARIABLES = VariableNames(LIMITS.exact | LOADER.exact | {CORE_POLICY}, (*LIMITS.families, *MPS.families))
+_LIMIT_VARIABLES = VariableNames(
+    LIMITS.exact | LOADER_VARIABLES.exact | {CORE_POLICY}, (*LIMITS.families, *MPS.families)
+)
 """What can lift a limit that HAMi-core or MPS holds."""
 
 _WORDS = {
@@ -49,7 +51,7 @@ OF_DEVICES = (
 SHARED_MEMORY = "/dev/shm"
 """Where a container and its MPS daemon meet. kubelet mounts volumes of the pod over what a device plugin mounts."""
 
-_ALONE = (Enforcement.MIG, Enforcement.WHOLE_DEVICE)
+_EXCLUSIVE_ENFORCEMENTS = (Enforcement.MIG, Enforcement.WHOLE_DEVICE)
 """Devices with room for one container: whatever it does, it has no neighbours."""
 
 
@@ -78,7 +80,7 @@ def _library_hold(container: ContainerSpec) -> LibraryHold:
 
 def enforcement_of(part: ContainerGrant, hold: SpecHold, of_devices: Collection[Enforcement]) -> Enforcement:
     """What holds a container to its part of a grant; ``of_devices``: what holds shares of each of its devices."""
-    shared = set(of_devices).difference(_ALONE)
+    shared = set(of_devices).difference(_EXCLUSIVE_ENFORCEMENTS)
     if of_devices and not shared:
         return Enforcement.MIG if Enforcement.MIG in of_devices else Enforcement.WHOLE_DEVICE
     if part.is_whole:
@@ -91,7 +93,7 @@ def enforcement_of(part: ContainerGrant, hold: SpecHold, of_devices: Collection[
     return word
 
 
-def enforcing(hold: SpecHold, count: int) -> tuple[Enforcement, ...]:
+def possible_enforcements(hold: SpecHold, count: int) -> tuple[Enforcement, ...]:
     """Of what may hold shares of devices all that holds a container with shares of so many, or with so many parts."""
     return tuple(word for word in OF_DEVICES if not _share_enforcement(word, hold, count).is_advisory)
 
@@ -99,7 +101,7 @@ def enforcing(hold: SpecHold, count: int) -> tuple[Enforcement, ...]:
 def _share_enforcement(of_device: Enforcement, hold: SpecHold, count: int) -> Enforcement:
     """What holds a container to shares of so many such devices. A client has one MPS daemon, and each device its
     own."""
-    if of_device in _ALONE or of_device is Enforcement.VENDOR:
+    if of_device in _EXCLUSIVE_ENFORCEMENTS or of_device is Enforcement.VENDOR:
         return of_device
     if of_device is Enforcement.MPS and (count > 1 or not hold.by_mps):
         of_device = Enforcement.TIME_SLICING

@@ -39,18 +39,18 @@ class QuotaLimits(msgspec.Struct, frozen=True):
 
     def holds(self, demand: Demand) -> bool:
         """Whether the demand stays within both limits; what is not asked for cannot exceed a limit."""
-        return _within(demand.memory_mib, self.memory_mib) and _within(demand.cores_percent, self.cores_percent)
+        return _is_within(demand.memory_mib, self.memory_mib) and _is_within(demand.cores_percent, self.cores_percent)
 
 
 UNLIMITED = QuotaLimits()
 
 
-def remaining(hard: QuotaLimits, used: Demand) -> QuotaLimits:
+def remaining_quota(hard: QuotaLimits, used: Demand) -> QuotaLimits:
     """What is left of a quota; negative where more is used than the quota now allows."""
     return QuotaLimits(_left(hard.memory_mib, used.memory_mib), _left(hard.cores_percent, used.cores_percent))
 
 
-def strictest(quotas: Iterable[QuotaLimits]) -> QuotaLimits:
+def strictest_limits(quotas: Iterable[QuotaLimits]) -> QuotaLimits:
     """Several quotas of one namespace as one: each holds, as the API server's own quota admission has it."""
     held = tuple(quotas)
     return QuotaLimits(_smallest(q.memory_mib for q in held), _smallest(q.cores_percent for q in held))
@@ -85,7 +85,7 @@ def _demand(shares: Iterable[DeviceShare]) -> Demand:
     return Demand(sum(share.memory_mib for share in held), sum(share.cores_percent for share in held))
 
 
-def _within(asked: int, limit: int | None) -> bool:
+def _is_within(asked: int, limit: int | None) -> bool:
     return limit is None or asked == 0 or asked <= limit
 
 

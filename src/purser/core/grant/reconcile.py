@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_gpus
-from purser.core.ledger import Ledger, overcommit, pod_usage
+from purser.core.ledger import Ledger, find_overcommit, pod_usage
 from purser.core.model import Device, Grant, NodeInventory
 from purser.core.vendors.catalogue import BY_RESOURCE
 
@@ -135,7 +135,7 @@ def disputes_to_publish(
 ) -> NodeDisputes:
     """What the agent, which knows kubelet's book and its own, has to publish. ``ended``: what pods hold that are said
     to have ended."""
-    held = (each for pod in books.pods if (each := _held_beyond_annotations(pod, books)) is not None)
+    held = (each for pod in books.pods if (each := _unannotated_holding(pod, books)) is not None)
     order = sorted([*held, *ended], key=lambda each: each.uid)
     return NodeDisputes(books.node, tuple(order), tuple(sorted(refused, key=lambda each: each.uid)))
 
@@ -153,7 +153,7 @@ def expected_records(
         counted = counts(pod, words.get(pod.uid), node)
         if isinstance(counted, Grant):
             grants[pod.uid] = counted
-        closed |= closed_by(pod, counted, devices)
+        closed |= closed_devices(pod, counted, devices)
     if disputes is not None:
         closed |= closed_gpus(disputes, live.__contains__)
     return SchedulerBook(grants, closed)
@@ -161,7 +161,7 @@ def expected_records(
 
 def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     """What counts for a live pod: its grant, or its agent's word; else why all GPUs of its node are in doubt, which is
-    empty where they are not. See `closed_by`."""
+    empty where they are not. See `closed_devices`."""
     if pod.grant is not None:
         return pod.grant
     if word is not None:
@@ -172,7 +172,7 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     return f"pod {pod.key} runs without a grant, and the node's agent has not reported which devices the pod holds{why}"
 
 
-def closed_by(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:
+def closed_devices(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:
     """Devices of its node that take no new grants for what a live pod may hold of them, by uuid, and why.
 
     A pod that kubelet may have served without a grant closes all GPUs until the agent has reported what it holds, and
@@ -196,7 +196,7 @@ def may_hold_ungranted_gpus(pod: PodBook) -> bool:
     return pod.grant is None and pod.asks and pod.started
 
 
-def _held_beyond_annotations(pod: PodBook, books: NodeRecords) -> HeldPod | None:
+def _unannotated_holding(pod: PodBook, books: NodeRecords) -> HeldPod | None:
     """What a pod holds beyond its annotations."""
     if pod.grant is not None:
         return None
@@ -212,7 +212,7 @@ def _held_beyond_annotations(pod: PodBook, books: NodeRecords) -> HeldPod | None
 
 def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
     words = {} if books.disputes is None else {each.uid: each for each in books.disputes.held}
-    knows_itself = books.agent is not None and books.kubelet is not None
+    has_records = books.agent is not None and books.kubelet is not None
     for pod in books.pods:
         word = words.get(pod.uid)
         if pod.grant is not None:
@@ -220,14 +220,14 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
             if word is not None:
                 yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="the grant exists")
             continue
-        truth = _held_beyond_annotations(pod, books) if knows_itself else word
+        truth = _unannotated_holding(pod, books) if has_records else word
         if truth is not None and truth.gpus:
             lost = DifferenceKind.STRANGER if truth.why is HeldReason.STRANGER else DifferenceKind.GRANT_LOST
             detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
             yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.gpus)), detail)
         if word is None and (truth is not None or may_hold_ungranted_gpus(pod)):
             yield BookDifference(DifferenceKind.UNREPORTED, books.node, pod.key, detail=pod.problem)
-        elif knows_itself and word != truth:
+        elif has_records and word != truth:
             yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="its devices have changed")
     for each in () if books.disputes is None else books.disputes.refused:
         detail = each.reason + (f", blocked by {', '.join(each.in_the_way)}" if each.in_the_way else "")
@@ -276,7 +276,7 @@ def _gpu_differences(books: NodeRecords) -> Iterator[BookDifference]:
             ledger.adopt(counted)
     for uuid, usage in ledger.usage(books.node).items():
         device = books.devices.get(uuid)
-        problem = "" if device is None else overcommit(device, usage)
+        problem = "" if device is None else find_overcommit(device, usage)
         if problem:
             holders = sorted(grant.key for grant in ledger.grants() if uuid in pod_usage(grant))
             detail = f"{problem}: {', '.join(holders)}"

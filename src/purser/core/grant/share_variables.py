@@ -63,7 +63,7 @@ Of nvidia-container-toolkit 1.20.0, ``internal/config/image/envvars.go`` and ``i
 ``swarm-resource`` names beside them is the administrator's.
 """
 
-BESIDE_GPUS = VariableNames(frozenset({"NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}))
+EXTRA_DEVICE_VARIABLES = VariableNames(frozenset({"NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}))
 """For these the same version adds devices that reach the memory of any GPU of the node past the driver's limits, to
 containers that have one: GDRCopy's, GPUDirect Storage's, and those of InfiniBand."""
 
@@ -80,7 +80,7 @@ LIMITS = VariableNames(
 )
 """What the agent sets, and what HAMi-core reads in their place."""
 
-LOADER = VariableNames(frozenset({"CUDA_REDIRECT", "LD_AUDIT", "LD_PRELOAD"}))
+LOADER_VARIABLES = VariableNames(frozenset({"CUDA_REDIRECT", "LD_AUDIT", "LD_PRELOAD"}))
 """Libraries that come before HAMi-core's, which /etc/ld.so.preload names, or in its place."""
 
 MPS = VariableNames(frozenset(), ("CUDA_MPS_",))

@@ -145,12 +145,12 @@ _XIDS_BY_ACTION: Mapping[Action, Mapping[int, str]] = {
     },
 }
 
-LAST = 172
+LAST_XID = 172
 """The highest Xid that the catalogue has."""
 
 _KNOWN_XIDS = {xid: Xid(action, words) for action, known in _XIDS_BY_ACTION.items() for xid, words in known.items()}
 
-XIDS: Mapping[int, Xid] = {xid: _KNOWN_XIDS.get(xid, Xid(Action.CONTACT_SUPPORT)) for xid in range(1, LAST + 1)}
+XIDS: Mapping[int, Xid] = {xid: _KNOWN_XIDS.get(xid, Xid(Action.CONTACT_SUPPORT)) for xid in range(1, LAST_XID + 1)}
 """The catalogue. What it does not name is unused, and a case for NVIDIA's support should it come all the same."""
 
 

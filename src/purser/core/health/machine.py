@@ -70,7 +70,7 @@ class HealthCause(msgspec.Struct, frozen=True):
     until_reset: bool = False
     """Whether it takes more than silence to end it."""
     reset_seen: bool = False
-    quiet_since: float | None = None
+    absent_since: float | None = None
     """The first probe that showed nothing of it, nor of anything else that keeps pods off; None: the last one did."""
 
 
@@ -81,14 +81,14 @@ class Seen(msgspec.Struct, frozen=True):
     remaps_rows: bool = False
     """Whether this GPU has ever reported remapped rows: it stays usable after uncorrected errors."""
     remapping_pending: bool = False
-    tells_recovery: bool = False
+    reports_recovery_action: bool = False
     """Whether the driver has ever said which recovery action the GPU requires, be it none."""
     nvlinks_up: frozenset[int] = frozenset()
     """Those that have ever been up."""
     nvlink_errors: int | None = None
     slow_since: float | None = None
     """The first probe of those in a row that showed a slow-down; None: the last one did not."""
-    alone_since: float | None = None
+    isolated_since: float | None = None
     """The same of probes that showed it out of its neighbours' NVLink domain."""
 
 
@@ -134,7 +134,7 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
         Sign.XID,
         state,
         describe(xid),
-        _advice(xid, state, tells_recovery=health.seen.tells_recovery),
+        _advice(xid, state, reports_recovery_action=health.seen.reports_recovery_action),
         until_reset=state.gravity >= HealthState.NEEDS_RESET.gravity,
         reset_seen=any(_implies_reset(cause) for cause in health.causes),
     )
@@ -146,7 +146,7 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
         return msgspec.structs.replace(health, causes=(*others, new))
     is_as_grave = known.state is state
     merged = msgspec.structs.replace(
-        known, quiet_since=None, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
+        known, absent_since=None, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
     )
     return _with_cause(health, merged)
 
@@ -155,7 +155,7 @@ def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, 
     """The health after one more probe. ``quiet_s``: for how long a cause must not be seen any more to be over."""
     seen = _observe(health.seen, signs, now)
     shown = {cause.sign: cause for cause in _causes(health.seen, seen, signs, policy, now)}
-    is_bad = any(not cause.state.takes_pods for cause in shown.values())
+    keeps_pods_off = any(not cause.state.takes_pods for cause in shown.values())
     reset_seen = any(map(_implies_reset, shown.values())) or (
         health.seen.remapping_pending and not seen.remapping_pending
     )
@@ -166,10 +166,10 @@ def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, 
         if again is not None:
             causes.append(_if_graver(cause, again))
             continue
-        since = now if cause.quiet_since is None else cause.quiet_since
+        since = now if cause.absent_since is None else cause.absent_since
         may_end = not cause.until_reset or cause.reset_seen or signs.recovery_action is RecoveryAction.NONE
-        if is_bad or now < since + quiet_s or not may_end:
-            causes.append(msgspec.structs.replace(cause, quiet_since=None if is_bad else since))
+        if keeps_pods_off or now < since + quiet_s or not may_end:
+            causes.append(msgspec.structs.replace(cause, absent_since=None if keeps_pods_off else since))
     return GpuHealth((*causes, *shown.values()), seen)
 
 
@@ -192,7 +192,7 @@ def _if_graver(before: HealthCause, now: HealthCause) -> HealthCause:
         return now
     if now.sign is Sign.FABRIC and now.words != before.words:  # a registration that goes on, or fails
         return now
-    return msgspec.structs.replace(before, quiet_since=None)
+    return msgspec.structs.replace(before, absent_since=None)
 
 
 def _implies_reset(cause: HealthCause) -> bool:
@@ -200,11 +200,11 @@ def _implies_reset(cause: HealthCause) -> bool:
     return cause.sign in (Sign.CALL, Sign.RECOVERY_ACTION) and cause.state.gravity >= HealthState.NEEDS_RESET.gravity
 
 
-def _advice(xid: int, state: HealthState, *, tells_recovery: bool) -> str:
+def _advice(xid: int, state: HealthState, *, reports_recovery_action: bool) -> str:
     """For an Xid that a GPU may recover from, NVIDIA's own word: it is for people to act on. Where the driver shows
     nothing of a reset, people have to say that there was one."""
     action = action_of(xid)
-    if state is HealthState.NEEDS_RESET and not tells_recovery:
+    if state is HealthState.NEEDS_RESET and not reports_recovery_action:
         return f"{ADVICE[state]}. {RESET_HINT}"
     if state is HealthState.SUSPECT and action:
         return f"{ADVICE[state]}; NVIDIA's catalogue recommends {action}"
@@ -215,16 +215,16 @@ def _observe(before: Seen, signs: Signs, now: float) -> Seen:
     """What is known after a probe. A counter that was not read stays as it was."""
     rows, links = signs.remapped_rows, signs.nvlinks
     slow_since = now if before.slow_since is None else before.slow_since
-    alone_since = now if before.alone_since is None else before.alone_since
+    isolated_since = now if before.isolated_since is None else before.isolated_since
     return Seen(
         ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
         remaps_rows=before.remaps_rows or rows is not None,
         remapping_pending=before.remapping_pending if rows is None else rows.pending,
-        tells_recovery=before.tells_recovery or signs.recovery_action is not None,
+        reports_recovery_action=before.reports_recovery_action or signs.recovery_action is not None,
         nvlinks_up=before.nvlinks_up if links is None else before.nvlinks_up | links.up,
         nvlink_errors=before.nvlink_errors if links is None or links.errors is None else links.errors,
         slow_since=slow_since if signs.slowdowns else None,
-        alone_since=alone_since if signs.missing_domain else None,
+        isolated_since=isolated_since if signs.missing_domain else None,
     )
 
 
@@ -241,7 +241,7 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: floa
     yield from _memory_causes(before, seen, signs, policy)
     if signs.nvlinks is not None:
         yield from _nvlink_causes(before, seen, signs.nvlinks)
-    if seen.alone_since is not None and now >= seen.alone_since + LASTING_S:
+    if seen.isolated_since is not None and now >= seen.isolated_since + LASTING_S:
         yield HealthCause(Sign.FABRIC, HealthState.DEGRADED, signs.missing_domain, FABRIC_ADVICE)
     if seen.slow_since is not None and now >= seen.slow_since + LASTING_S:
         words = " and ".join(sorted(signs.slowdowns))

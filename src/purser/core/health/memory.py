@@ -30,7 +30,7 @@ class RememberedHealth(msgspec.Struct, frozen=True):
     """By uuid, at most one each."""
 
 
-def to_remember(gpus: Mapping[str, GpuHealth]) -> tuple[RememberedXid, ...]:
+def remembered_xids(gpus: Mapping[str, GpuHealth]) -> tuple[RememberedXid, ...]:
     """What is to be kept of these GPUs, by uuid."""
     return tuple(
         RememberedXid(uuid, cause.state, cause.words, cause.advice)
@@ -40,7 +40,7 @@ def to_remember(gpus: Mapping[str, GpuHealth]) -> tuple[RememberedXid, ...]:
     )
 
 
-def recalled(xids: Iterable[RememberedXid]) -> dict[str, GpuHealth]:
+def restore_health(xids: Iterable[RememberedXid]) -> dict[str, GpuHealth]:
     """The health that GPUs start with, by uuid."""
     return {
         each.uuid: GpuHealth((HealthCause(Sign.XID, each.state, each.words, each.advice, until_reset=True),))

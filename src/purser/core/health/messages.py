@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.health.machine import GpuHealth
-from purser.core.health.state import PREDICATE
+from purser.core.health.state import PREDICATES
 
 
 class News(StrEnum):
@@ -38,25 +38,25 @@ def news_of(before: GpuHealth, after: GpuHealth) -> HealthNews | None:
     if (before.takes_pods, before.reason) == (after.takes_pods, after.reason):
         return None
     if not after.takes_pods:
-        return HealthNews(News.UNHEALTHY, f"is unhealthy: {_explained(after)}")
+        return HealthNews(News.UNHEALTHY, f"is unhealthy: {_explain_health(after)}")
     if not before.takes_pods:
-        but = f", but is degraded: {_explained(after)}" if after.reason else ""
-        return HealthNews(News.RECOVERED, f"is healthy again{but}")
+        suffix = f", but is degraded: {_explain_health(after)}" if after.reason else ""
+        return HealthNews(News.RECOVERED, f"is healthy again{suffix}")
     if after.reason:
-        return HealthNews(News.DEGRADED, f"is open to new pods, but is degraded: {_explained(after)}")
+        return HealthNews(News.DEGRADED, f"is open to new pods, but is degraded: {_explain_health(after)}")
     return HealthNews(News.RECOVERED, "is no longer degraded")
 
 
 def condition_of(gpus: Iterable[tuple[str, GpuHealth]]) -> HealthCondition | None:
     """The condition for a node's GPUs, by how people know them; None where all are healthy."""
-    ill = [(name, health) for name, health in gpus if health.reason]
-    if not ill:
+    unhealthy = [(name, health) for name, health in gpus if health.reason]
+    if not unhealthy:
         return None
-    ill.sort(key=lambda entry: entry[1].takes_pods)
-    message = "; ".join(f"{name} {PREDICATE[health.state]}: {health.reason}" for name, health in ill)
-    return HealthCondition(not all(health.takes_pods for _, health in ill), message)
+    unhealthy.sort(key=lambda entry: entry[1].takes_pods)
+    message = "; ".join(f"{name} {PREDICATES[health.state]}: {health.reason}" for name, health in unhealthy)
+    return HealthCondition(not all(health.takes_pods for _, health in unhealthy), message)
 
 
-def _explained(health: GpuHealth) -> str:
+def _explain_health(health: GpuHealth) -> str:
     cause = health.cause
     return "" if cause is None else f"{cause.words}. {cause.advice}".removesuffix(". ")

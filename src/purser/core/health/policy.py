@@ -66,5 +66,5 @@ class XidPolicy(msgspec.Struct, frozen=True):
 
 def _parse(text: str) -> tuple[bool, frozenset[int]]:
     words = {word.strip() for word in text.lower().split(",")}
-    everything = "all" in words or any("xids" in word for word in words)
-    return everything, frozenset(int(word) for word in words if re.fullmatch(r"[0-9]{1,9}", word))
+    is_all = "all" in words or any("xids" in word for word in words)
+    return is_all, frozenset(int(word) for word in words if re.fullmatch(r"[0-9]{1,9}", word))

@@ -35,7 +35,7 @@ class HealthState(StrEnum):
 
 _GRAVITY = {state: gravity for gravity, state in enumerate(HealthState)}
 
-_OF_ACTION: Mapping[Action, HealthState] = {
+_STATE_BY_ACTION: Mapping[Action, HealthState] = {
     Action.IGNORE: HealthState.HEALTHY,
     Action.RESTART_APP: HealthState.HEALTHY,
     Action.WORKFLOW_XID_45: HealthState.HEALTHY,
@@ -47,7 +47,7 @@ _OF_ACTION: Mapping[Action, HealthState] = {
     Action.RESTART_BM: HealthState.NEEDS_REBOOT,
 }
 
-_OF_FAULT = {
+_STATE_BY_FAULT = {
     FaultKind.LOST: HealthState.LOST,
     FaultKind.GONE: HealthState.LOST,
     FaultKind.RESET_REQUIRED: HealthState.NEEDS_RESET,
@@ -66,12 +66,12 @@ _OF_RECOVERY_ACTION = {
 def after_action(action: Action) -> HealthState:
     """The state of a healthy GPU after an Xid with this action. An Xid that needs an administrator, or an unknown one,
     makes it suspect: it recovers if it keeps answering."""
-    return _OF_ACTION.get(action, HealthState.SUSPECT)
+    return _STATE_BY_ACTION.get(action, HealthState.SUSPECT)
 
 
 def after_fault(kind: FaultKind) -> HealthState:
     """What a failed call says of the GPU."""
-    return _OF_FAULT.get(kind, HealthState.SUSPECT)
+    return _STATE_BY_FAULT.get(kind, HealthState.SUSPECT)
 
 
 def after_recovery_action(asked: RecoveryAction) -> HealthState:
@@ -90,7 +90,7 @@ ADVICE: Mapping[HealthState, str] = {
 }
 """What is to be done, in a sentence for people."""
 
-PREDICATE: Mapping[HealthState, str] = {
+PREDICATES: Mapping[HealthState, str] = {
     HealthState.HEALTHY: "is healthy",
     HealthState.DEGRADED: "is degraded",
     HealthState.SUSPECT: "is suspect",

@@ -16,24 +16,24 @@ def greedy(topology: Topology, ask: Ask) -> GpuSet:
     score; where all pairs are equal, as the NVLinks of an NVL72, the set is optimal.
     """
     ties = {place: sum(topology.scores[place][other] for other in ask.available) for place in ask.available}
-    grown = _all_grown(topology.scores, ask, ties)
+    grown = _grow_all(topology.scores, ask, ties)
     best = max(grown, key=lambda found: (topology.score(found), -sum(ties[place] for place in found)))
     return GpuSet(tuple(place for place in ask.available if place in best), _at_most(topology.scores, ask))
 
 
-def _all_grown(scores: Scores, ask: Ask, ties: dict[int, int]) -> Iterator[tuple[int, ...]]:
+def _grow_all(scores: Scores, ask: Ask, ties: dict[int, int]) -> Iterator[tuple[int, ...]]:
     if ask.required:
-        yield _grown(scores, ask, ask.required, ties)
+        yield _grow(scores, ask, ask.required, ties)
         return
     seen: set[int] = set()
     for place in ask.available:
         if place not in seen:
-            found = _grown(scores, ask, (place,), ties)
+            found = _grow(scores, ask, (place,), ties)
             seen.update(found)
             yield found
 
 
-def _grown(scores: Scores, ask: Ask, seed: tuple[int, ...], ties: dict[int, int]) -> tuple[int, ...]:
+def _grow(scores: Scores, ask: Ask, seed: tuple[int, ...], ties: dict[int, int]) -> tuple[int, ...]:
     found = list(seed)
     gain = {place: sum(scores[place][m] for m in seed) for place in ask.available if place not in seed}
     while len(found) < ask.size:

@@ -42,7 +42,7 @@ class PartitionMemo:
         """Those of the ties that share a best partition with the set ``one``."""
         return [tie for tie in ties if self._share_best_partition(whole ^ tie, one)]
 
-    def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
+    def first_set_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
         """The first set of that length with the earliest GPU left that shares a best partition with any of the ties."""
         whole, low, first = sum(left), left[0], None
         for tie in ties:
@@ -93,8 +93,8 @@ def _subset_scores(scores: Scores) -> list[int]:
     """The score of every subset."""
     found = [0]
     for place, row in enumerate(scores):
-        to_this = [0]
+        gains = [0]
         for score in row[:place]:
-            to_this += [sum_so_far + score for sum_so_far in to_this]
-        found += [without + gained for without, gained in zip(found, to_this, strict=True)]
+            gains += [sum_so_far + score for sum_so_far in gains]
+        found += [without + gained for without, gained in zip(found, gains, strict=True)]
     return found

@@ -48,7 +48,7 @@ class PartitionScores(Protocol):
         The ties are equally good sets: for each there is a best partition of ``whole`` that holds it.
         """
 
-    def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
+    def first_set_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
         """The first set of that length with the earliest GPU left that shares a best partition with any of the ties."""
 
 
@@ -105,8 +105,8 @@ def _set_of_required(values: PartitionScores, left: Bits, required: int) -> int:
 def _first_beside(values: PartitionScores, left: Bits, ties: Masks) -> int | None:
     """The first set with the earliest GPU left that is beside one of the ties in a best partition."""
     short_length = len(left) % values.size
-    full = values.first_beside(left, values.size, ties)
-    short = values.first_beside(left, short_length, ties) if short_length else None
+    full = values.first_set_beside(left, values.size, ties)
+    short = values.first_set_beside(left, short_length, ties) if short_length else None
     if full is not None and short is not None:
         return short if comes_first(short, full, left) else full
     return short if full is None else full

@@ -45,14 +45,14 @@ class Table:
 
     def first_best(self, whole: int, sets: Masks) -> tuple[int, int]:
         """The best score of a partition of ``whole`` that holds one of the sets, and the first set that is in one."""
-        worth = self._worth(whole, np.asarray(sets))
+        worth = self._set_values(whole, np.asarray(sets))
         first = int(worth.argmax())
         return int(worth[first]), int(sets[first])
 
     def all_best(self, whole: int, sets: Masks) -> Array:
         """The sets which a partition of ``whole`` with that best score holds."""
         array = np.asarray(sets)
-        worth = self._worth(whole, array)
+        worth = self._set_values(whole, array)
         found: Array = array[worth == worth.max()]
         return found
 
@@ -64,7 +64,7 @@ class Table:
         found: Array = apart[self._best[one] + self._values(rests ^ one) == self._values(rests)]
         return found
 
-    def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
+    def first_set_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
         """The first set of that length with the earliest GPU left that shares a best partition with any of the ties.
 
         From the last ties on, which leave the earliest GPUs to others: where many sets are equally good that soon
@@ -79,13 +79,13 @@ class Table:
         apart = array[array & left[0] == 0][::-1]
         rows, first = 1 + _CHUNK // comb(others, length - 1), None
         for start in range(0, len(apart), rows):
-            found = self._beside_each(left, length, apart[start : start + rows])
+            found = self._sets_beside_each(left, length, apart[start : start + rows])
             first = _first(found if first is None else np.append(found, np.int32(first)), left)
             if first == unbeatable:
                 break
         return first
 
-    def _beside_each(self, left: Bits, length: int, ties: Array) -> Array:
+    def _sets_beside_each(self, left: Bits, length: int, ties: Array) -> Array:
         """For each of the ties the first set beside it, where there is one. No tie holds the earliest GPU left."""
         bits = np.array(left[1:], dtype=np.int32)
         others = np.broadcast_to(bits, (len(ties), len(bits)))[(ties[:, None] & bits) == 0].reshape(len(ties), -1)
@@ -97,7 +97,7 @@ class Table:
         found: Array = sets[some, agree.argmax(axis=1)[some]]
         return found
 
-    def _worth(self, whole: int, sets: Array) -> Array:
+    def _set_values(self, whole: int, sets: Array) -> Array:
         worth: Array = self._best.take(sets) + self._values(whole ^ sets)
         return worth
 

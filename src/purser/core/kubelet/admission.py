@@ -22,7 +22,7 @@ from purser.core.kubelet.topologymanager import HintMerger, policy_for
 from purser.core.kubelet.versions import behaviour
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
-_NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
+_NOT_ALIGNED_MESSAGE = "Resources cannot be allocated with Topology locality"
 
 
 def admit(
@@ -52,7 +52,7 @@ def admit(
         if hint is None:
             hint, refusal = align(policy, managers.hints(node, state, pod, container, reusable), container.name)
         if refusal is None:
-            state = _with_hint(state, (pod.uid, container.name), hint)
+            state = _store_hint(state, (pod.uid, container.name), hint)
             turn = Turn(pod, container, hint, alive, is_running=alive is None and container.name in running)
             state, refusal, reusable = yield from managers.allocate(node, state, turn, reusable)
         if refusal is not None:
@@ -71,7 +71,7 @@ def allocate_at_creation(
     if active is not None:
         state = replace(state, devices=devicemanager.free_all_but(state.devices, frozenset(active) | {pod.uid}))
     container = next(each for each in pod.containers if each.name == name)
-    left = devicemanager.left_before(behaviour(node.config.parsed_version), state.devices, pod, name)
+    left = devicemanager.reusable_devices(behaviour(node.config.parsed_version), state.devices, pod, name)
     hint = state.hints.get((pod.uid, name), NO_AFFINITY)
     state, error, _ = yield from devicemanager.allocate(node, state, pod, container, hint, left)
     return AdmissionOutcome(
@@ -86,7 +86,7 @@ def align(
     hint, is_admitted = policy.merge(providers_hints)
     if is_admitted:
         return hint, None
-    return hint, Rejection(ResourceManager.TOPOLOGY, container, TOPOLOGY_AFFINITY_ERROR, _NOT_ALIGNED)
+    return hint, Rejection(ResourceManager.TOPOLOGY, container, TOPOLOGY_AFFINITY_ERROR, _NOT_ALIGNED_MESSAGE)
 
 
 def _align_pod(
@@ -100,6 +100,6 @@ def _align_pod(
     return align(policy, managers.pod_hints(node, state, pod))
 
 
-def _with_hint(state: KubeletState, key: ContainerKey, hint: Hint) -> KubeletState:
+def _store_hint(state: KubeletState, key: ContainerKey, hint: Hint) -> KubeletState:
     """What GetAffinity says while the container is allocated, and after; nothing is kept of no affinity."""
     return state if hint == NO_AFFINITY else replace(state, hints={**state.hints, key: hint})

@@ -55,22 +55,22 @@ class Machine(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def cpus_by_numa(self) -> dict[int, CpuSet]:
         """The CPUs of each NUMA node that has any."""
-        return self._grouped("numa")
+        return self._group_by("numa")
 
     @cached_property
     def cpus_by_socket(self) -> dict[int, CpuSet]:
         """The CPUs of each socket."""
-        return self._grouped("socket")
+        return self._group_by("socket")
 
     @cached_property
     def cpus_by_core(self) -> dict[int, CpuSet]:
         """The threads of each core."""
-        return self._grouped("core")
+        return self._group_by("core")
 
     @cached_property
     def cpus_by_uncore(self) -> dict[int, CpuSet]:
         """The CPUs of each uncore cache."""
-        return self._grouped("uncore")
+        return self._group_by("uncore")
 
     @cached_property
     def core_of(self) -> dict[int, int]:
@@ -82,7 +82,7 @@ class Machine(msgspec.Struct, frozen=True, dict=True):
         """The socket of each CPU."""
         return {cpu.cpu: cpu.socket for cpu in self.cpus}
 
-    def _grouped(self, column: str) -> dict[int, CpuSet]:
+    def _group_by(self, column: str) -> dict[int, CpuSet]:
         groups: dict[int, CpuSet] = {}
         for cpu in self.cpus:
             groups[getattr(cpu, column)] = groups.get(getattr(cpu, column), 0) | 1 << cpu.cpu

@@ -109,7 +109,7 @@ def _allocate_devices(
     state, error, left = yield from devicemanager.allocate(
         node, state, turn.pod, turn.container, turn.hint, reusable.devices, turn.is_running
     )
-    return state, _unexpected(ResourceManager.DEVICE, turn, error), replace(reusable, devices=left)
+    return state, _unexpected_error(ResourceManager.DEVICE, turn, error), replace(reusable, devices=left)
 
 
 def _allocate_cpus(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> Allocated:
@@ -132,12 +132,12 @@ def _allocate_memory(node: KubeletNode, state: KubeletState, turn: Turn, reusabl
     memory, error, left = memorymanager.allocate(node, before, turn.pod, turn.container, turn.hint, reusable.memory)
     return (
         replace(state, memory=memory),
-        _unexpected(ResourceManager.MEMORY, turn, error),
+        _unexpected_error(ResourceManager.MEMORY, turn, error),
         replace(reusable, memory=left),
     )
 
 
-def _unexpected(manager: ResourceManager, turn: Turn, error: str | None) -> Rejection | None:
+def _unexpected_error(manager: ResourceManager, turn: Turn, error: str | None) -> Rejection | None:
     if error is None:
         return None
     message = f"Allocate failed due to {error}, which is unexpected"

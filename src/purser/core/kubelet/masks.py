@@ -39,7 +39,7 @@ def all_masks(nodes: Iterable[int]) -> Iterator[Mask]:
             yield sum(chosen)
 
 
-def most_masks(nodes: Sequence[int]) -> Iterator[Mask]:
+def masks_up_to_limit(nodes: Sequence[int]) -> Iterator[Mask]:
     """`all_masks`; where those are more than `MAX_MASKS`, whole widths up to that limit, and all nodes together."""
     width, left = 0, MAX_MASKS
     while width < len(nodes) and (left := left - comb(len(nodes), width + 1)) >= 0:

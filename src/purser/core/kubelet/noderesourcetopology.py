@@ -57,7 +57,7 @@ MAX_TOPOLOGY_DEVICES = 16384
 
 _ZONE = re.compile(r"node-([0-9]{1,4})")
 
-_DEPRECATED: dict[str, tuple[TopologyPolicy, TopologyScope]] = {
+_DEPRECATED_POLICIES: dict[str, tuple[TopologyPolicy, TopologyScope]] = {
     "None": (TopologyPolicy.NONE, TopologyScope.CONTAINER),
     "BestEffort": (TopologyPolicy.BEST_EFFORT, TopologyScope.CONTAINER),
     "BestEffortContainerLevel": (TopologyPolicy.BEST_EFFORT, TopologyScope.CONTAINER),
@@ -295,7 +295,7 @@ def _alignment(
 ) -> tuple[TopologyPolicy, TopologyScope, TopologyOptions]:
     """Attributes count before the deprecated field; without either nothing is aligned."""
     values = {attribute.name: attribute.value for attribute in attributes}
-    policy, scope = _deprecated(topology_policies)
+    policy, scope = _parse_deprecated(topology_policies)
     most = TopologyOptions().max_allowable_numa_nodes
     try:
         return (
@@ -307,8 +307,8 @@ def _alignment(
         raise TopologyError(f"attributes: {error}") from error
 
 
-def _deprecated(topology_policies: Iterable[str]) -> tuple[TopologyPolicy, TopologyScope]:
+def _parse_deprecated(topology_policies: Iterable[str]) -> tuple[TopologyPolicy, TopologyScope]:
     first = next(iter(topology_policies), "None")
-    if first not in _DEPRECATED:
+    if first not in _DEPRECATED_POLICIES:
         raise TopologyError(f"topologyPolicies: unknown policy {first!r}")
-    return _DEPRECATED[first]
+    return _DEPRECATED_POLICIES[first]

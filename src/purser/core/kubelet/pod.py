@@ -41,7 +41,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
     """Whether it asks for amounts at pod level (spec.resources)."""
 
 
-def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
+def releases_resources(behaviour: Behaviour, container: KubeletContainer) -> bool:
     """Whether a container ends before the next one starts, so that the next one may have what it held: sidecars do
     where kubelet takes them for common init containers."""
     if container.kind is ContainerKind.SIDECAR:
@@ -58,15 +58,15 @@ def kubelet_pod(spec: PodManifest) -> KubeletPod:
     containers alone, which is not modelled.
     """
     containers = tuple(_container(container) for container in spec.containers)
-    return _managed(KubeletPod(spec.uid, containers, is_pod_level=bool(spec.requests)))
+    return _with_qos_class(KubeletPod(spec.uid, containers, is_pod_level=bool(spec.requests)))
 
 
 def with_containers(pod: KubeletPod, containers: tuple[KubeletContainer, ...]) -> KubeletPod:
     """The pod if its containers asked for this instead."""
-    return _managed(msgspec.structs.replace(pod, containers=containers))
+    return _with_qos_class(msgspec.structs.replace(pod, containers=containers))
 
 
-def _managed(pod: KubeletPod) -> KubeletPod:
+def _with_qos_class(pod: KubeletPod) -> KubeletPod:
     return msgspec.structs.replace(pod, qos=QosClass.BURSTABLE if pod.is_pod_level else qos_class(pod.containers))
 
 
@@ -83,12 +83,14 @@ def _amount(resource: str, value: str) -> int:
 def qos_class(containers: tuple[KubeletContainer, ...]) -> QosClass:
     """The QoS class of a pod with these containers (GetPodQOS): Guaranteed when each one limits both CPU and memory
     and requests the same, BestEffort when none names either."""
-    named = [c for c in containers if any(_computes(c.limits)) or any(_computes(c.requests))]
+    named = [c for c in containers if any(_cpu_and_memory(c.limits)) or any(_cpu_and_memory(c.requests))]
     if not named:
         return QosClass.BEST_EFFORT
-    limited = all(all(_computes(c.limits)) and _computes(c.limits) == _computes(c.requests) for c in containers)
+    limited = all(
+        all(_cpu_and_memory(c.limits)) and _cpu_and_memory(c.limits) == _cpu_and_memory(c.requests) for c in containers
+    )
     return QosClass.GUARANTEED if limited else QosClass.BURSTABLE
 
 
-def _computes(amounts: Mapping[str, int]) -> tuple[int, int]:
+def _cpu_and_memory(amounts: Mapping[str, int]) -> tuple[int, int]:
     return amounts.get(CPU, 0), amounts.get(MEMORY, 0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from purser.core.decoding import brief, check_nesting, converted, without_nulls
+from purser.core.decoding import brief, check_nesting, convert_value, without_nulls
 from purser.core.kubernetes.selectors import Requirement, Selector, of_object
 
 _MAX_WORDS = 200
@@ -16,11 +16,11 @@ _MAX_WORDS = 200
 _INTEGER_CHARACTERS = frozenset("0123456789+-")
 
 
-class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+class _CamelCaseStruct(msgspec.Struct, frozen=True, rename="camel"):
     """A part of the API's affinity."""
 
 
-class NodeTerm(_Camel, frozen=True):
+class NodeTerm(_CamelCaseStruct, frozen=True):
     """Conditions on one node, all of which have to hold."""
 
     match_expressions: tuple[Requirement, ...] = ()
@@ -32,30 +32,30 @@ class NodeTerm(_Camel, frozen=True):
         if not (self.match_expressions or self.match_fields):
             return False
         fields = {"metadata.name": name}
-        return all(_holds(each, labels) for each in self.match_expressions) and all(
-            _holds(each, fields) for each in self.match_fields
+        return all(_is_met(each, labels) for each in self.match_expressions) and all(
+            _is_met(each, fields) for each in self.match_fields
         )
 
 
-class NodeTerms(_Camel, frozen=True):
+class NodeTerms(_CamelCaseStruct, frozen=True):
     """Terms of which one has to hold."""
 
     node_selector_terms: tuple[NodeTerm, ...] = ()
 
     def words(self) -> str:
         """``zone in (a,b) and gpu exists``, or another term: one line of bounded length."""
-        return _terms_words(self)
+        return _terms_text(self)
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether a node meets one of them."""
         return any(term.matches(name, labels) for term in self.node_selector_terms)
 
 
-class _ToNodes(_Camel, frozen=True):
+class _NodeAffinity(_CamelCaseStruct, frozen=True):
     required: NodeTerms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class PodTerm(_Camel, frozen=True):
+class PodTerm(_CamelCaseStruct, frozen=True):
     """Other pods, and the label of nodes that says what is one place."""
 
     label_selector: dict[str, Any] | None = None
@@ -70,16 +70,16 @@ class PodTerm(_Camel, frozen=True):
         return None if self.label_selector is None else of_object(self.label_selector)
 
 
-class _ToPods(_Camel, frozen=True):
+class _PodAffinity(_CamelCaseStruct, frozen=True):
     required: tuple[PodTerm, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class RequiredAffinity(_Camel, frozen=True):
+class RequiredAffinity(_CamelCaseStruct, frozen=True):
     """What of ``spec.affinity`` keeps a pod from nodes."""
 
-    node_affinity: _ToNodes = _ToNodes()
-    pod_affinity: _ToPods = _ToPods()
-    pod_anti_affinity: _ToPods = _ToPods()
+    node_affinity: _NodeAffinity = _NodeAffinity()
+    pod_affinity: _PodAffinity = _PodAffinity()
+    pod_anti_affinity: _PodAffinity = _PodAffinity()
 
     @property
     def nodes(self) -> NodeTerms | None:
@@ -105,11 +105,11 @@ def read_affinity(value: Any) -> RequiredAffinity:
     if not value:
         return NO_AFFINITY
     check_nesting(value, "affinity")
-    return converted(without_nulls(value), RequiredAffinity, "affinity")
+    return convert_value(without_nulls(value), RequiredAffinity, "affinity")
 
 
 @lru_cache(maxsize=64)  # each of thousands of nodes says the same
-def _terms_words(terms: NodeTerms) -> str:
+def _terms_text(terms: NodeTerms) -> str:
     each_term = ([*each.match_expressions, *each.match_fields] for each in terms.node_selector_terms)
     return brief(" or ".join(" and ".join(map(_words, term)) for term in each_term if term), _MAX_WORDS) or "nothing"
 
@@ -127,7 +127,7 @@ def _words(condition: Requirement) -> str:
             return f"{condition.key} {'not in' if condition.operator == 'NotIn' else 'in'} ({values})"
 
 
-def _holds(condition: Requirement, labels: Mapping[str, str]) -> bool:
+def _is_met(condition: Requirement, labels: Mapping[str, str]) -> bool:
     """A condition that compares with something else than one integer holds nowhere."""
     if condition.operator in ("Gt", "Lt"):
         bound = condition.values[0] if len(condition.values) == 1 else ""
@@ -136,7 +136,7 @@ def _holds(condition: Requirement, labels: Mapping[str, str]) -> bool:
     return condition.matches(labels)
 
 
-class SpreadConstraint(_Camel, frozen=True):
+class SpreadConstraint(_CamelCaseStruct, frozen=True):
     """One of ``spec.topologySpreadConstraints``."""
 
     max_skew: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 31)] = 1
@@ -164,5 +164,5 @@ def read_spread(value: Any) -> tuple[SpreadConstraint, ...]:
     if not value:
         return ()
     check_nesting(value, "topologySpreadConstraints")
-    found = converted(without_nulls(value), tuple[SpreadConstraint, ...], "topologySpreadConstraints")
+    found = convert_value(without_nulls(value), tuple[SpreadConstraint, ...], "topologySpreadConstraints")
     return tuple(each for each in found if each.when_unsatisfiable != "ScheduleAnyway")

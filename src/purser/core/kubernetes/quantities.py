@@ -16,13 +16,13 @@ MIB = 1 << 20
 
 _SYNTAX = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _MAX_LENGTH = 64
-_MAX_KEPT = 4096
+_MAX_CACHED = 4096
 """Amounts that are remembered: all pods of a cluster have few different ones between them."""
 
 MAX_VALUE = (1 << 63) - 1
 """What larger amounts, and larger thousandths, count as."""
 
-_EXACT = Context(prec=1200)  # 64 digits times 10 to the 999th; beyond what the syntax lets through
+_EXACT_CONTEXT = Context(prec=1200)  # 64 digits times 10 to the 999th; beyond what the syntax lets through
 _MILLI = Decimal(1000)
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -46,8 +46,8 @@ def parse_quantity(value: QuantityLike) -> Decimal:
         )
     number, suffix = match.group(1), match.group(2) or ""
     if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix != "Ei":
-        return _EXACT.scaleb(Decimal(number), int(suffix[1:]))
-    return _EXACT.multiply(Decimal(number), _FACTORS[suffix])
+        return _EXACT_CONTEXT.scaleb(Decimal(number), int(suffix[1:]))
+    return _EXACT_CONTEXT.multiply(Decimal(number), _FACTORS[suffix])
 
 
 def quantity_ceil(value: QuantityLike) -> int:
@@ -57,17 +57,17 @@ def quantity_ceil(value: QuantityLike) -> int:
 
 def quantity_milli(value: QuantityLike) -> int:
     """The value in thousandths (millicores), rounded up, as Kubernetes does. Raises `QuantityError`."""
-    return _thousandths(str(value))
+    return _to_milli(str(value))
 
 
-@lru_cache(maxsize=_MAX_KEPT)
+@lru_cache(maxsize=_MAX_CACHED)
 def _whole(text: str) -> int:
     return _ceil(parse_quantity(text))
 
 
-@lru_cache(maxsize=_MAX_KEPT)
-def _thousandths(text: str) -> int:
-    return _ceil(_EXACT.multiply(parse_quantity(text), _MILLI))
+@lru_cache(maxsize=_MAX_CACHED)
+def _to_milli(text: str) -> int:
+    return _ceil(_EXACT_CONTEXT.multiply(parse_quantity(text), _MILLI))
 
 
 def quantity_mib(value: QuantityLike) -> int:
@@ -77,4 +77,4 @@ def quantity_mib(value: QuantityLike) -> int:
 
 def _ceil(value: Decimal) -> int:
     """As Kubernetes has it, nothing is larger than 2^63-1."""
-    return max(-MAX_VALUE, min(int(value.to_integral_value(rounding=ROUND_CEILING, context=_EXACT)), MAX_VALUE))
+    return max(-MAX_VALUE, min(int(value.to_integral_value(rounding=ROUND_CEILING, context=_EXACT_CONTEXT)), MAX_VALUE))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, converted
+from purser.core.decoding import UnreadableError, convert_value
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
@@ -17,18 +17,18 @@ OBJECT_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _SPACES = " \t\r\n"
 """What separates words: Kubernetes' own four, and no others that Unicode knows."""
 
-_S = f"[{_SPACES}]*"
+_BLANKS = f"[{_SPACES}]*"
 _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
-_SET = re.compile(rf"(?P<key>{_KEY})[{_SPACES}]+(?P<how>in|notin){_S}\((?P<values>[^()]*)\)")
-_EQUAL = re.compile(rf"(?P<key>{_KEY}){_S}(?P<how>==|=|!=){_S}(?P<value>{_VALUE})")
-_BOUND = re.compile(rf"(?P<key>{_KEY}){_S}(?P<how>[<>]){_S}(?P<value>[+-]?[0-9]{{1,18}})")
-_EXISTS = re.compile(rf"(?P<no>!?){_S}(?P<key>{_KEY})")
+_SET = re.compile(rf"(?P<key>{_KEY})[{_SPACES}]+(?P<how>in|notin){_BLANKS}\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(rf"(?P<key>{_KEY}){_BLANKS}(?P<how>==|=|!=){_BLANKS}(?P<value>{_VALUE})")
+_BOUND = re.compile(rf"(?P<key>{_KEY}){_BLANKS}(?P<how>[<>]){_BLANKS}(?P<value>[+-]?[0-9]{{1,18}})")
+_EXISTS = re.compile(rf"(?P<no>!?){_BLANKS}(?P<key>{_KEY})")
 _INTEGER = re.compile("[+-]?[0-9]{1,18}")
 _COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
 
-_ANY = "|".join(re.sub(r"\?P<\w+>", "", each.pattern) for each in (_SET, _EQUAL, _BOUND, _EXISTS))
-PATTERN = f"^{_S}(({_ANY}){_S}(,{_S}({_ANY}){_S})*)?$"
+_ANY_REQUIREMENT = "|".join(re.sub(r"\?P<\w+>", "", each.pattern) for each in (_SET, _EQUAL, _BOUND, _EXISTS))
+PATTERN = f"^{_BLANKS}(({_ANY_REQUIREMENT}){_BLANKS}(,{_BLANKS}({_ANY_REQUIREMENT}){_BLANKS})*)?$"
 """What `parse` accepts, as a regular expression in RE2 syntax."""
 
 
@@ -81,7 +81,7 @@ def of_object(selector: Mapping[str, Any]) -> Selector:
 def _expression(expression: Mapping[str, Any]) -> Requirement:
     try:
         raw = {key: value for key, value in expression.items() if value is not None}
-        requirement = converted(raw, Requirement, "matchExpressions")
+        requirement = convert_value(raw, Requirement, "matchExpressions")
     except UnreadableError as error:
         raise SelectorError(str(error)) from error
     if requirement.operator not in OBJECT_OPERATORS:

@@ -44,7 +44,7 @@ CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """As kube-scheduler takes a cordon: pods may put up with it."""
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Collection[PodToleration]) -> list[Taint]:
+def untolerated_taints(taints: Iterable[Taint], tolerations: Collection[PodToleration]) -> list[Taint]:
     """The taints that keep away a new pod with these tolerations, in the node's order."""
     return [
         taint

@@ -12,7 +12,7 @@ from purser.core.mig.geometry import (
     MigPlacement,
     bits_of,
     free_starts,
-    packed,
+    pack_instances,
 )
 from purser.core.mig.profiles import MIG_KINDS, MigKind, MigProfile, kind_of_device, profile_name
 
@@ -26,6 +26,6 @@ __all__ = [
     "bits_of",
     "free_starts",
     "kind_of_device",
-    "packed",
+    "pack_instances",
     "profile_name",
 ]

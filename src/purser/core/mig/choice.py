@@ -24,7 +24,7 @@ LOOKAHEAD = 4
 """Requests. With two, 1g and 3g come into one another's way; with eight, a GPU is full before the last, and where it is
 empty any place is as good as any other."""
 
-_FULLER = 1e-4
+_FULLNESS_WEIGHT = 1e-4
 """Of a loss, for each slice that is taken of a GPU: between equal losses, the fullest is the best. Losses that differ
 at all differ by more than all slices together."""
 
@@ -44,7 +44,7 @@ class MigChooser:
     order."""
     values: _Values
     """``values[mask]``: memory slices that the next requests get, on average."""
-    useful: _Values
+    useful_slices: _Values
     """``useful[mask]``: memory slices that a profile can still have, on average over the mix."""
     then: _Starts
     """``then[mask, profile]``: the mask with one more; as it is where it does not fit."""
@@ -54,7 +54,7 @@ class MigChooser:
     """``costs[mask, profile]``: by what GPUs are compared, the least is the best: `loss`, and of equals the fullest;
     infinite where one more does not fit."""
     left_milli: _Starts
-    """``left_milli[mask]``: ``useful`` in thousandths of that of an empty GPU."""
+    """``left_milli[mask]``: ``useful_slices`` in thousandths of that of an empty GPU."""
 
     def __init__(self, kind: MigKind, weights: Mapping[str, float]) -> None:
         """``weights`` say how often each profile is asked for, by name, to any measure; empty: all alike, but for those
@@ -73,11 +73,11 @@ class MigChooser:
         self.values = np.round(self.values, _DECIMALS)
         room = room_table(kind)
         slices = [asked[each] * each.memory_slices * room[:, self._columns[each.name]] for each in kind.profiles]
-        self.useful = np.round(np.sum(slices, axis=0) / sum(asked.values()), _DECIMALS)
+        self.useful_slices = np.round(np.sum(slices, axis=0) / sum(asked.values()), _DECIMALS)
         self.starts = np.stack([_best(kind, profile, self.values)[0] for profile in kind.profiles], axis=1)
-        self._look_ahead()
+        self._compute_values()
 
-    def _look_ahead(self) -> None:
+    def _compute_values(self) -> None:
         masks = np.arange(self.kind.masks)
         sizes = [(1 << profile.memory_slices) - 1 for profile in self.kind.profiles]
         media = [profile.takes_media << self.kind.slices for profile in self.kind.profiles]
@@ -88,9 +88,9 @@ class MigChooser:
         for _ in range(self.kind.slices):  # no more than these fit
             self.counts = np.where(fits, 1 + np.take_along_axis(self.counts, self.then.astype(np.intp), 0), 0)
         taken = np.array([mask.bit_count() for mask in range(self.kind.masks)])
-        losses = self.useful[:, None] - self.useful[self.then]
-        self.costs = np.where(fits, losses - _FULLER * taken[:, None], np.inf)
-        self.left_milli = np.rint(WHOLE_MILLI * self.useful / self.useful[0]).astype(np.int16)
+        losses = self.useful_slices[:, None] - self.useful_slices[self.then]
+        self.costs = np.where(fits, losses - _FULLNESS_WEIGHT * taken[:, None], np.inf)
+        self.left_milli = np.rint(WHOLE_MILLI * self.useful_slices / self.useful_slices[0]).astype(np.int16)
 
     def column(self, profile: str) -> int:
         """The place of a profile in the tables."""
@@ -110,7 +110,7 @@ class MigChooser:
         placement = self.choose(profile, mask)
         if placement is None:
             return None
-        return float(self.useful[mask] - self.useful[mask | bits_of(self.kind, placement)])
+        return float(self.useful_slices[mask] - self.useful_slices[mask | bits_of(self.kind, placement)])
 
 
 def _best(kind: MigKind, profile: MigProfile, values: _Values) -> tuple[_Starts, _Values]:
@@ -142,10 +142,10 @@ def room_table(kind: MigKind) -> NDArray[np.int16]:
 
 
 @lru_cache(maxsize=64)
-def _kept(kind: MigKind, weights: tuple[tuple[str, float], ...]) -> MigChooser:
+def _cached_chooser(kind: MigKind, weights: tuple[tuple[str, float], ...]) -> MigChooser:
     return MigChooser(kind, dict(weights))
 
 
 def chooser(kind: MigKind, weights: Mapping[str, float] | None = None) -> MigChooser:
     """The choices for a kind and a mix, see `MigChooser`. Those that were used lately are kept."""
-    return _kept(kind, tuple(sorted((weights or {}).items())))
+    return _cached_chooser(kind, tuple(sorted((weights or {}).items())))

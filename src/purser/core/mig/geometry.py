@@ -71,7 +71,7 @@ def free_starts(kind: MigKind, profile: MigProfile, mask: int) -> tuple[int, ...
     return tuple(start for start in profile.starts if not kind.bits(profile, start) & mask)
 
 
-def packed(kind: MigKind, profiles: Sequence[str], mask: int = 0) -> tuple[MigPlacement, ...] | None:
+def pack_instances(kind: MigKind, profiles: Sequence[str], mask: int = 0) -> tuple[MigPlacement, ...] | None:
     """Places for all of these at once, beside what is taken; None: there are none, whatever the order.
 
     In the order in which they are named. Raises `MigGeometryError` for a profile that these GPUs do not offer.
@@ -89,16 +89,16 @@ def packed(kind: MigKind, profiles: Sequence[str], mask: int = 0) -> tuple[MigPl
 
 
 def _starts_for(
-    kind: MigKind, order: Sequence[MigProfile], mask: int, at: int, hopeless: set[tuple[int, int]]
+    kind: MigKind, order: Sequence[MigProfile], mask: int, at: int, dead_ends: set[tuple[int, int]]
 ) -> tuple[int, ...] | None:
     """Starts for all from ``at`` on; what is known to lead nowhere is not tried again."""
     if at == len(order):
         return ()
-    if (mask, at) in hopeless:
+    if (mask, at) in dead_ends:
         return None
     for start in free_starts(kind, order[at], mask):
-        more = _starts_for(kind, order, mask | kind.bits(order[at], start), at + 1, hopeless)
+        more = _starts_for(kind, order, mask | kind.bits(order[at], start), at + 1, dead_ends)
         if more is not None:
             return (start, *more)
-    hopeless.add((mask, at))
+    dead_ends.add((mask, at))
     return None

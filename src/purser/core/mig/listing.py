@@ -6,7 +6,7 @@ from purser.core.mig.profiles import MIG_KINDS, MigKind
 from purser.core.model import Device
 
 
-def most_instances(kind: MigKind) -> int:
+def max_instances(kind: MigKind) -> int:
     """As many GPU instances as one GPU can have: of the smallest profile one in each place."""
     return max(len(profile.starts) for profile in kind.profiles if profile.memory_slices == 1)
 

@@ -43,8 +43,10 @@ def profile_for(
         and WHOLE_PERCENT * each.memory_slices >= memory_percent * known.slices
         and compute_percent(known, each) >= cores_percent
     ]
-    liked = (each for word in preferred for each in enough if word in (each.name, each.name.partition(".")[0]))
-    return next(liked, enough[0] if enough else None)
+    preferred_profiles = (
+        each for word in preferred for each in enough if word in (each.name, each.name.partition(".")[0])
+    )
+    return next(preferred_profiles, enough[0] if enough else None)
 
 
 def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
@@ -55,7 +57,7 @@ def asked_profile(device: Device, asked: DeviceRequest) -> MigProfile | None:
     return profile_for(device.mig_kind, asked.resource, *amounts, asked.mig_profiles)
 
 
-def may_have_instances(resource: str, count: int, modes: Collection[str]) -> bool:
+def can_use_instances(resource: str, count: int, modes: Collection[str]) -> bool:
     """Whether a container may have GPU instances, of GPUs that are cut on demand: who asks for several GPUs wants them
     to work together, and may have instances only by asking for MIG devices, by profile or by mode.
 

@@ -110,7 +110,7 @@ class MigKind(msgspec.Struct, frozen=True):
         return ((1 << profile.memory_slices) - 1) << start | profile.takes_media << self.slices
 
 
-def seven_slices(
+def seven_slice_kind(
     name: str,
     gigabytes: tuple[int, ...],
     memory_mib: tuple[int, ...],
@@ -149,49 +149,49 @@ _KINDS = (
         ),
         MIG_FAMILIES["A30"],
     ),
-    seven_slices(
+    seven_slice_kind(
         "A100-40GB",
         (5, 10, 20, 40),
         (4864, 9856, 19968, 40192),
         (14, 14, 14, 28, 42, 56, 98),
         MIG_FAMILIES["A100, A800: 40 GB"],
     ),
-    seven_slices(
+    seven_slice_kind(
         "A100-80GB",
         (10, 20, 40, 80),
         (9856, 19968, 40192, 80384),
         (14, 14, 14, 28, 42, 56, 98),
         ("20b2", "20b5", "20f3", "20f5"),
     ),
-    seven_slices(
+    seven_slice_kind(
         "H100-80GB",
         (10, 20, 40, 80),
         (9984, 20096, 40448, 81152),
         (16, 16, 26, 32, 60, 64, 132),
         ("2322", "2324", "2330", "2331"),
     ),
-    seven_slices(
+    seven_slice_kind(
         "H100-94GB",
         (12, 24, 47, 94),
         (11776, 23552, 47488, 95360),
         (16, 16, 26, 32, 60, 64, 132),
         MIG_FAMILIES["H100, H800: 94 GB"],
     ),
-    seven_slices(
+    seven_slice_kind(
         "H100-96GB",
         (12, 24, 48, 96),
         (12032, 24064, 48512, 97408),
         (16, 16, 26, 32, 60, 64, 132),
         ("233d", "2342"),
     ),
-    seven_slices(
+    seven_slice_kind(
         "H200",
         (18, 35, 71, 141),
         (16384, 35712, 71424, 143360),
         (16, 16, 26, 32, 60, 64, 132),
         MIG_FAMILIES["H200, H20: 141 GB"],
     ),
-    seven_slices(
+    seven_slice_kind(
         "B200",
         (23, 45, 90, 180),
         (20992, 45056, 91136, 182272),

@@ -12,10 +12,10 @@ from purser.core.decoding import brief
 from purser.core.device.resources import MIG_PREFIX, SHARED_SUFFIX
 from purser.core.model import Device, DeviceMode, Grant, PodRequest
 
-SHOWS_ALL_FROM = 570
+FIRST_RELEASE = 570
 """Release of NVIDIA's driver."""
 
-_RELEASE = re.compile(r"[0-9]{1,5}", re.ASCII)
+_RELEASE_PATTERN = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
 def asked_warnings(request: PodRequest) -> Iterator[str]:
@@ -26,7 +26,7 @@ def asked_warnings(request: PodRequest) -> Iterator[str]:
         if asked.count > 1 and (by_name or set(asked.modes_allowed) == {DeviceMode.MIG}):
             yield (
                 f'container "{brief(part.name, 63)}" asks for {asked.count} MIG devices: with drivers before '
-                f"R{SHOWS_ALL_FROM}, CUDA exposes only the first one to a process, and MIG devices never share memory. "
+                f"R{FIRST_RELEASE}, CUDA exposes only the first one to a process, and MIG devices never share memory. "
                 f"Ask for one larger MIG device, or run one process per MIG device"
             )
 
@@ -34,8 +34,8 @@ def asked_warnings(request: PodRequest) -> Iterator[str]:
 def granted_note(grant: Grant, devices: Mapping[str, Device], driver_version: str) -> str:
     """Which containers hold several on a node whose driver shows a process one; empty: none. A driver whose release is
     not known is taken for a new one."""
-    release = _RELEASE.match(driver_version)
-    if release is None or int(release[0]) >= SHOWS_ALL_FROM:
+    release = _RELEASE_PATTERN.match(driver_version)
+    if release is None or int(release[0]) >= FIRST_RELEASE:
         return ""
     several = [
         part.container

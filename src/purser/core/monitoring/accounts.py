@@ -86,7 +86,7 @@ class GpuAccount(msgspec.Struct, frozen=True):
     foreign: tuple[ProcessUse, ...]
 
 
-def owner_among(found: CgroupOwner | None, pods: Mapping[str, PodContainers]) -> PodContainer | None:
+def find_owner(found: CgroupOwner | None, pods: Mapping[str, PodContainers]) -> PodContainer | None:
     """The container that a process' cgroup means, of these pods by the uid that kubelet knows them by."""
     pod = None if found is None else pods.get(found.pod_uid)
     if found is None or pod is None:

@@ -75,12 +75,12 @@ class Audit(msgspec.Struct, frozen=True):
     """What the readings so far came to."""
 
     streaks: Mapping[FindingKey, int] = {}
-    """Readings in a row that say otherwise than `standing`."""
-    standing: Mapping[FindingKey, AuditFinding] = {}
+    """Readings in a row that say otherwise than `current`."""
+    current: Mapping[FindingKey, AuditFinding] = {}
     """What is wrong, as of the last reading that showed it."""
 
 
-class AuditNews(msgspec.Struct, frozen=True):
+class AuditChanges(msgspec.Struct, frozen=True):
     """What one more reading changed."""
 
     audit: Audit
@@ -112,38 +112,38 @@ def find(
                 found[finding.key] = finding
         used_mib = sum(process.memory or 0 for process in gpu.foreign) // MIB
         if used_mib > TOLERATED_UNGRANTED_MIB:
-            most_first = sorted(gpu.foreign, key=lambda process: (-(process.memory or 0), process.pid))
+            by_memory = sorted(gpu.foreign, key=lambda process: (-(process.memory or 0), process.pid))
             key = FindingKey(FindingKind.FOREIGN, gpu.uuid)
-            found[key] = AuditFinding(key, "", "", used_mib, 0, tuple(process.pid for process in most_first))
+            found[key] = AuditFinding(key, "", "", used_mib, 0, tuple(process.pid for process in by_memory))
     return found
 
 
-def after_reading(
+def update_audit(
     audit: Audit, found: Mapping[FindingKey, AuditFinding], *, read: Collection[str], listed: Collection[str]
-) -> AuditNews:
+) -> AuditChanges:
     """What is wrong after one more reading: ``read`` are the GPUs that answered, ``listed`` those that there are. Of
     one that did not answer all stays as it is, and what concerned one that is gone is forgotten."""
     streaks = {key: count for key, count in audit.streaks.items() if key.uuid in listed}
-    standing = {key: finding for key, finding in audit.standing.items() if key.uuid in listed}
+    current = {key: finding for key, finding in audit.current.items() if key.uuid in listed}
     began, ended = [], []
-    for key in sorted({*found, *standing, *streaks}):
+    for key in sorted({*found, *current, *streaks}):
         if key.uuid not in read:
             continue
-        if (key in found) == (key in standing):
+        if (key in found) == (key in current):
             streaks.pop(key, None)
             if key in found:
-                standing[key] = found[key]
+                current[key] = found[key]
             continue
         streaks[key] = streaks.get(key, 0) + 1
-        if streaks[key] < LASTING_READINGS or (key in found and len(standing) >= MAX_FINDINGS):
+        if streaks[key] < LASTING_READINGS or (key in found and len(current) >= MAX_FINDINGS):
             continue
         del streaks[key]
         if key in found:
-            standing[key] = found[key]
+            current[key] = found[key]
             began.append(found[key])
         else:
-            ended.append(standing.pop(key))
-    return AuditNews(Audit(streaks, standing), tuple(began), tuple(ended))
+            ended.append(current.pop(key))
+    return AuditChanges(Audit(streaks, current), tuple(began), tuple(ended))
 
 
 def _by_pod(uses: Iterable[ContainerUse]) -> dict[str, list[ContainerUse]]:

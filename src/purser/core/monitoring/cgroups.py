@@ -41,14 +41,14 @@ class CgroupOwner(msgspec.Struct, frozen=True):
 
 
 _UID = r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-_ABOVE = r"(?:[A-Za-z0-9_.]+-)*"
+_PARENT_SLICES = r"(?:[A-Za-z0-9_.]+-)*"
 _CLASS = r"(?:burstable|besteffort)"
-_SLICE = rf"{_ABOVE}kubepods(?:-{_CLASS})?-pod{_UID}\.slice"
-_ROOT = re.compile(rf"kubepods|{_ABOVE}kubepods\.slice")
-_QOS = re.compile(rf"{_CLASS}|{_ABOVE}kubepods-{_CLASS}\.slice")
+_SLICE = rf"{_PARENT_SLICES}kubepods(?:-{_CLASS})?-pod{_UID}\.slice"
+_ROOT = re.compile(rf"kubepods|{_PARENT_SLICES}kubepods\.slice")
+_QOS = re.compile(rf"{_CLASS}|{_PARENT_SLICES}kubepods-{_CLASS}\.slice")
 _POD = re.compile(rf"pod{_UID}|{_SLICE}")
 _CONTAINER = re.compile(r"(?:[a-z]+-)*([0-9a-f]{64})(?:\.scope)?")
-_MIXED = re.compile(rf"{_SLICE}:[a-z-]+:([0-9a-f]{{64}})")
+_SYSTEMD_WITH_CGROUPFS = re.compile(rf"{_SLICE}:[a-z-]+:([0-9a-f]{{64}})")
 _USERS = re.compile(r"user\.slice|user-.*|user@.*")
 """Below these every user of the host makes cgroups of any name."""
 
@@ -59,7 +59,7 @@ def owner_of(text: str) -> CgroupOwner | None:
     return found.pop() if len(found) == 1 else None
 
 
-def id_in_status(container_id: str) -> str:
+def cgroup_id_of(container_id: str) -> str:
     """A container's id as its cgroup has it, of that in the pod's status: ``containerd://<id>``."""
     return container_id.rpartition("://")[2]
 
@@ -70,19 +70,19 @@ def _owner_in(line: str) -> CgroupOwner | None:
     parts = [part for part in path.removesuffix(DELETED).split("/", MAX_PARTS)[:MAX_PARTS] if part]
     if parts[:1] == [".."]:  # from within a cgroup namespace: what both paths begin with is left out
         parts = [part for part in parts if part != ".."]
-        if (owner := _below_root(parts)) is not None:
+        if (owner := _find_owner(parts)) is not None:
             return owner
     for place, part in enumerate(parts):
         if _USERS.fullmatch(part):
             return None
-        if mixed := _MIXED.fullmatch(part):
-            return CgroupOwner(_spelled(mixed[1]), mixed[2])
+        if mixed := _SYSTEMD_WITH_CGROUPFS.fullmatch(part):
+            return CgroupOwner(_uid_with_dashes(mixed[1]), mixed[2])
         if _ROOT.fullmatch(part):
-            return _below_root(parts[place + 1 :])
+            return _find_owner(parts[place + 1 :])
     return None
 
 
-def _below_root(parts: Sequence[str]) -> CgroupOwner | None:
+def _find_owner(parts: Sequence[str]) -> CgroupOwner | None:
     """The pod that this path leads to from ``kubepods``, or from the folder of a class below it."""
     if parts and _QOS.fullmatch(parts[0]):
         parts = parts[1:]
@@ -90,9 +90,9 @@ def _below_root(parts: Sequence[str]) -> CgroupOwner | None:
     if pod is None:
         return None
     container = _CONTAINER.fullmatch(parts[1]) if len(parts) > 1 else None
-    return CgroupOwner(_spelled(pod[1] or pod[2]), "" if container is None else container[1])
+    return CgroupOwner(_uid_with_dashes(pod[1] or pod[2]), "" if container is None else container[1])
 
 
-def _spelled(uid: str) -> str:
+def _uid_with_dashes(uid: str) -> str:
     """The systemd driver writes dashes, which nest slices, as underscores."""
     return uid.replace("_", "-")

@@ -23,7 +23,7 @@ at times."""
 PodsCompute: TypeAlias = Mapping[tuple[str, PodContainer], tuple[int, ...]]
 """By the GPU's uuid and the pod (its container left empty): percent of the GPU's compute by reading, oldest first."""
 
-_OF_THREADS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
+_THREAD_LIMITS = (Enforcement.MPS, Enforcement.MPS_ADVISORY)
 
 
 def with_reading(before: PodsCompute, accounts: Iterable[GpuAccount], *, listed: Collection[str]) -> PodsCompute:
@@ -67,7 +67,7 @@ def _by_pod(gpu: GpuAccount) -> dict[tuple[str, PodContainer], int]:
 def _limit(grant: Grant, uuid: str) -> int:
     """Percent of the GPU's compute that the pod may use; 0: as much as it likes, or nobody can tell."""
     holding = [part for part in grant.containers if uuid in part.uuids]
-    if any(part.enforcement in _OF_THREADS for part in holding):
+    if any(part.enforcement in _THREAD_LIMITS for part in holding):
         return 0
     if any(share.cores_percent == 0 for part in holding for share in part.shares if share.uuid == uuid):
         return 0

@@ -45,7 +45,7 @@ ZONE: Mapping[str, str] = {"zone": "vGPU"}
 
 _GPU = {"node": "node", "index": "device_index", "uuid": "device_uuid", "model": "device_type"}
 _CORES = {**_GPU, "cores": "device_cores"}
-_NAMELESS = {label: word for label, word in _GPU.items() if label != "node"}
+_GPU_WITHOUT_NODE = {label: word for label, word in _GPU.items() if label != "node"}
 _SHARE = {
     "namespace": "namespace",
     "pod": "pod",
@@ -60,7 +60,7 @@ METRICS: tuple[HamiMetric, ...] = (
     HamiMetric(
         "hami_host_gpu_memory_controller_utilization_ratio",
         HamiFact.HOST_MEMORY_UTILIZATION,
-        _NAMELESS,
+        _GPU_WITHOUT_NODE,
         "Utilization of the GPU's memory interface (%).",
     ),
     HamiMetric("hami_gpu_memory_limit_bytes", HamiFact.MEMORY_LIMIT, _GPU, "Total GPU memory (B)."),
@@ -110,7 +110,7 @@ METRICS: tuple[HamiMetric, ...] = (
     ),
 )
 
-_OLD_WORDS = {
+_OLD_LABELS = {
     "node": "nodeid",
     "index": "deviceidx",
     "uuid": "deviceuuid",
@@ -138,16 +138,16 @@ _OLD_NAMES = {
     HamiFact.CONTAINER_UTILIZATION: "Device_utilization_desc_of_container",
     HamiFact.MIG_DEVICE: "MigInfo",
 }
-_WITHOUT_MODEL = {HamiFact.MEMORY_ALLOCATED_RATIO}
+_FACTS_WITHOUT_MODEL = {HamiFact.MEMORY_ALLOCATED_RATIO}
 
 OLD_METRICS: tuple[HamiMetric, ...] = tuple(
     HamiMetric(
         _OLD_NAMES[metric.fact],
         metric.fact,
         {
-            what: _OLD_WORDS[what]
+            what: _OLD_LABELS[what]
             for what in metric.labels
-            if what in _OLD_WORDS and (what != "model" or metric.fact not in _WITHOUT_MODEL)
+            if what in _OLD_LABELS and (what != "model" or metric.fact not in _FACTS_WITHOUT_MODEL)
         },
         metric.about,
     )
@@ -160,7 +160,9 @@ _OF_HAMI_CORE = (
     "only HAMi-core counts this, in memory that it shares with HAMi's monitor; the driver does not report it"
 )
 _OF_SCHEDULER = "reported by the scheduler, not by a node"
-_BY_PLACE = "HAMi numbers a pod's containers; `purser_grant_memory_bytes` and `purser_grant_cores_ratio` name them"
+_NUMBERED_CONTAINERS_NOTE = (
+    "HAMi numbers a pod's containers; `purser_grant_memory_bytes` and `purser_grant_cores_ratio` name them"
+)
 
 NOT_EXPORTED: Mapping[str, str] = {
     "hami_vgpu_memory_context_bytes": _OF_HAMI_CORE,
@@ -168,16 +170,16 @@ NOT_EXPORTED: Mapping[str, str] = {
     "hami_vgpu_memory_buffer_bytes": _OF_HAMI_CORE,
     "hami_container_last_kernel_elapsed_seconds": _OF_HAMI_CORE,
     "hami_node_gpu_mig_instance_info": "agents do not query a MIG instance's placement on the GPU",
-    "hami_vgpu_memory_allocated_bytes": _BY_PLACE,
-    "hami_vgpu_core_allocated_ratio": _BY_PLACE,
+    "hami_vgpu_memory_allocated_bytes": _NUMBERED_CONTAINERS_NOTE,
+    "hami_vgpu_core_allocated_ratio": _NUMBERED_CONTAINERS_NOTE,
     "hami_resource_quota_used": _OF_SCHEDULER,
     "hami_resource_quota_limit": _OF_SCHEDULER,
     "hami_build_info": "the version of HAMi",
     "Device_memory_desc_of_container": _OF_HAMI_CORE,
     "Device_last_kernel_of_container": _OF_HAMI_CORE,
     "nodeGPUMigInstance": "`MigInfo` reports the same for each container",
-    "vGPUMemoryAllocated": _BY_PLACE,
-    "vGPUCoreAllocated": _BY_PLACE,
+    "vGPUMemoryAllocated": _NUMBERED_CONTAINERS_NOTE,
+    "vGPUCoreAllocated": _NUMBERED_CONTAINERS_NOTE,
     "QuotaUsed": _OF_SCHEDULER,
 }
 """HAMi's other names, and why they are not exported."""

@@ -94,7 +94,7 @@ def _asked(spec: PodManifest, name: str) -> int:
     return max(peak, sidecars + apps) + _count(spec.overhead.get(name))
 
 
-def differing(wanted: Mapping[str, int], there: Mapping[str, QuantityLike]) -> dict[str, str | None]:
+def changed_amounts(wanted: Mapping[str, int], there: Mapping[str, QuantityLike]) -> dict[str, str | None]:
     """What must be written for a node's capacity to list ``wanted`` of `AMOUNTS`, and no others of them; None: to go.
 
     The API server spells quantities its own way (``16000`` becomes ``16k``): they are compared by value.

@@ -22,7 +22,7 @@ def cordoned(annotations: Mapping[str, str], uuids: Iterable[str]) -> dict[str, 
     return {CORDONED_GPUS_ANNOTATION: ",".join((*_listed(annotations.get(CORDONED_GPUS_ANNOTATION, "")), *new))}
 
 
-def uncordoned(annotations: Mapping[str, str], uuids: Iterable[str]) -> dict[str, str | None]:
+def uncordon_annotations(annotations: Mapping[str, str], uuids: Iterable[str]) -> dict[str, str | None]:
     """The annotations to write for these to take pods again, None for one to remove; none where they do."""
     gone = frozenset(uuids)
     changes: dict[str, str | None] = {}

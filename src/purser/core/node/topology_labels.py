@@ -13,9 +13,9 @@ def topology_labels(labels: Mapping[str, str]) -> dict[str, str]:
     regions (``topology.kubernetes.io/zone``), cloud providers' levels (``cloud.google.com/gce-topology-block``,
     ``topology.k8s.aws/network-node-layer-1``), NVIDIA's Topograph (``network.topology.nvidia.com/leaf``), and whatever
     an administrator calls a rack."""
-    found = sorted(key for key in labels if _says_where(key))
+    found = sorted(key for key in labels if _is_topology_key(key))
     return {key: labels[key] for key in found[:MAX_TOPOLOGY_LABELS]}
 
 
-def _says_where(key: str) -> bool:
+def _is_topology_key(key: str) -> bool:
     return "topology" in key or "rack" in key.rpartition("/")[2] or key == _CLIQUE_LABEL

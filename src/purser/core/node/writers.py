@@ -101,7 +101,7 @@ SCHEDULER_WRITER = NodeWriter(
 """Its token is not on every node, but it may patch each of them: locks of other vendors', HAMi's and Volcano's device
 plugins, and amounts that HAMi's does not list."""
 
-AGENTS_LABELS = (*sorted(FEATURE_LABELS), *FEATURE_LABEL_PREFIXES)
+AGENT_LABELS = (*sorted(FEATURE_LABELS), *FEATURE_LABEL_PREFIXES)
 """Labels of its node that an agent may write where it publishes features there: these, and those that begin so."""
 
 
@@ -111,7 +111,7 @@ def node_writers(
     """The same where agents may taint or cordon their nodes for ill GPUs, or label them with the GPUs' features."""
     agent, *others = NODE_WRITERS
     taints = (UNHEALTHY_TAINT,) if agents_taint else ()
-    labels = AGENTS_LABELS if agents_label else ()
+    labels = AGENT_LABELS if agents_label else ()
     return msgspec.structs.replace(agent, taints=taints, cordons=agents_cordon, label_prefixes=labels), *others
 
 
@@ -150,16 +150,16 @@ def _node_objections(write: NodeWrite) -> Iterator[str]:
         yield f"it may not write node {write.name}"
     may = write.writer
     new, old = _part(write.new, "metadata"), _part(write.old, "metadata")
-    for key in _changed(_part(new, "annotations"), _part(old, "annotations")):
+    for key in _changed_keys(_part(new, "annotations"), _part(old, "annotations")):
         if key not in may.annotations:
             yield f"it may not write annotation {key}"
-    for key in _changed(_part(new, "labels"), _part(old, "labels")):
+    for key in _changed_keys(_part(new, "labels"), _part(old, "labels")):
         if not key.startswith(may.label_prefixes or "\0"):
             yield f"it may not write label {key}"
     for key in ("finalizers", "ownerReferences"):
         if (new.get(key) or []) != (old.get(key) or []):
             yield f"it may not write metadata.{key}"
-    for key in _changed(_part(write.new, "spec"), _part(write.old, "spec")):
+    for key in _changed_keys(_part(write.new, "spec"), _part(write.old, "spec")):
         if key == "taints" and _other_taints(may, write.new) == _other_taints(may, write.old):
             continue
         if not (may.cordons and key == "unschedulable"):
@@ -168,18 +168,18 @@ def _node_objections(write: NodeWrite) -> Iterator[str]:
 
 
 def _status_objections(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
-    for key in _changed(new, old):
+    for key in _changed_keys(new, old):
         if key not in ("conditions", *AMOUNT_FIELDS):
             yield f"it may not write status.{key}"
     for field in AMOUNT_FIELDS:
-        for resource in _changed(_part(new, field), _part(old, field)):
+        for resource in _changed_keys(_part(new, field), _part(old, field)):
             if resource not in may.amounts:
                 yield f"it may not write {field} of {resource}"
-    if _others(may, new) != _others(may, old):
+    if _other_conditions(may, new) != _other_conditions(may, old):
         yield "it may write only its own conditions"
 
 
-def _others(may: NodeWriter, status: Json) -> list[Any]:
+def _other_conditions(may: NodeWriter, status: Json) -> list[Any]:
     return [each for each in status.get("conditions") or [] if each.get("type") not in may.conditions]
 
 
@@ -215,10 +215,10 @@ def _part(value: Json, key: str) -> Json:
     return found if isinstance(found, Mapping) else {}
 
 
-def _changed(new: Json, old: Json) -> list[str]:
+def _changed_keys(new: Json, old: Json) -> list[str]:
     """Keys that came, went or have another value."""
-    return [key for key in (*new, *(each for each in old if each not in new)) if _differs(new, old, key)]
+    return [key for key in (*new, *(each for each in old if each not in new)) if _has_changed(new, old, key)]
 
 
-def _differs(new: Json, old: Json, key: str) -> bool:
+def _has_changed(new: Json, old: Json, key: str) -> bool:
     return key not in new or key not in old or new[key] != old[key]

@@ -18,18 +18,18 @@ kubelet's rules (`purser.core.kubelet`). Nothing here changes the fleet or the l
 decisions is derived from them, except for the mix, which is learnt from arrivals.
 """
 
-from purser.core.placement.evaluate import Evaluation, Evaluator, foremost
+from purser.core.placement.evaluate import Evaluation, Evaluator, best_nodes
 from purser.core.placement.explain import Clause, clauses, demand_over_quota, explain
 from purser.core.placement.fragments import Causes
 from purser.core.placement.granted import DeviceAssignment, Placement, placement_of, to_grant
 from purser.core.placement.place import decide, place
 from purser.core.placement.ranking import MAX_SCORE, best, rank
-from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
+from purser.core.placement.reasons import PROMISED_REFUSAL, UNREGISTERED, Reason, Refusal, tally
 from purser.core.policy.settings import Authority, PolicySettings
 
 __all__ = [
     "MAX_SCORE",
-    "PROMISED",
+    "PROMISED_REFUSAL",
     "UNREGISTERED",
     "Authority",
     "Causes",
@@ -42,11 +42,11 @@ __all__ = [
     "Reason",
     "Refusal",
     "best",
+    "best_nodes",
     "clauses",
     "decide",
     "demand_over_quota",
     "explain",
-    "foremost",
     "place",
     "placement_of",
     "rank",

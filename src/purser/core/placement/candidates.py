@@ -199,7 +199,7 @@ def _other_obstacles(asked: DeviceRequest, state: DeviceState, share: DeviceShar
     used = state.usage
     others = any(word != asked.alike and word not in asked.joins for word in used.alike)
     if others or (asked.alike and len(used.alike) < used.slots):
-        found |= rule.UNLIKE
+        found |= rule.UNLIKE_OTHERS
     if (asked.slices is not None and not share.profile) or (asked.soft_split and not state.device.soft_split):
         found |= rule.OTHER_MODEL
     return found

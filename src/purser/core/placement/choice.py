@@ -30,21 +30,21 @@ class ContainerStep(msgspec.Struct, frozen=True):
     """Positions that go together: the container gets whole groups. None: any."""
 
 
-def first_come(candidates: Sequence[int], count: int, taken: Sequence[int]) -> tuple[int, ...]:
+def pick_first(candidates: Sequence[int], count: int, taken: Sequence[int]) -> tuple[int, ...]:
     """The most preferred ones."""
     fresh = [candidate for candidate in candidates if candidate not in taken]
     return (*taken, *fresh[: count - len(taken)])
 
 
 def choose(
-    steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = first_come
+    steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = pick_first
 ) -> list[tuple[int, ...]] | None:
     """The first of `choices`, None when there is none."""
     return next(choices(steps, devices, pick), None)
 
 
 def choices(
-    steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = first_come
+    steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = pick_first
 ) -> Iterator[list[tuple[int, ...]]]:
     """The devices of each container of the row, the best first: one choice, or one for each NUMA node that will do.
 
@@ -54,18 +54,18 @@ def choices(
 
     Where a container wants several, all are MIG devices, or none is.
     """
-    for of_one_sort in _single_kind_choice(steps, devices):
-        yield from _choices(of_one_sort, devices, pick)
+    for same_kind_steps in _single_kind_choice(steps, devices):
+        yield from _choices(same_kind_steps, devices, pick)
 
 
 def _single_kind_choice(steps: Sequence[ContainerStep], devices: Sequence[Device]) -> Iterator[Sequence[ContainerStep]]:
     """The row with MIG devices alone and with others alone, the sort of the most preferred device first."""
     order = steps[-1].order if steps else ()
-    sorts = dict.fromkeys(devices[place].is_mig for place in order)
-    if len(sorts) < 2 or max(step.count for step in steps) < 2:
+    kinds = dict.fromkeys(devices[place].is_mig for place in order)
+    if len(kinds) < 2 or max(step.count for step in steps) < 2:
         yield steps
         return
-    for is_mig in sorts:
+    for is_mig in kinds:
         inside = frozenset(place for place in order if devices[place].is_mig is is_mig)
         yield [_within(step, inside) for step in steps]
 
@@ -88,8 +88,8 @@ def _numa_candidates(step: ContainerStep, devices: Sequence[Device]) -> Iterator
     if step.groups is not None:
         yield _whole_groups(step.groups, step)
         return
-    for home in dict.fromkeys(numa for place in step.order for numa in numa_nodes(devices[place])):
-        yield frozenset(place for place, device in enumerate(devices) if home in numa_nodes(device))
+    for numa_node in dict.fromkeys(numa for place in step.order for numa in numa_nodes(devices[place])):
+        yield frozenset(place for place, device in enumerate(devices) if numa_node in numa_nodes(device))
 
 
 def _whole_groups(groups: Sequence[frozenset[int]], step: ContainerStep) -> frozenset[int]:
@@ -97,10 +97,10 @@ def _whole_groups(groups: Sequence[frozenset[int]], step: ContainerStep) -> froz
     others whole, and then the earliest."""
     rank = {place: at for at, place in enumerate(step.order)}
     free = [group for group in groups if group <= rank.keys()]
-    spoils = [sum(not group.isdisjoint(other) for other in free) for group in free]
+    overlaps = [sum(not group.isdisjoint(other) for other in free) for group in free]
 
     def key(at: int) -> tuple[int, int, list[int]]:
-        return spoils[at], at if spoils[at] > 1 else 0, sorted(rank[place] for place in free[at])
+        return overlaps[at], at if overlaps[at] > 1 else 0, sorted(rank[place] for place in free[at])
 
     chosen: frozenset[int] = frozenset()
     for at in sorted(range(len(free)), key=key):
@@ -127,7 +127,7 @@ def _fill(steps: Sequence[ContainerStep], pick: Pick) -> list[tuple[int, ...]] |
     return chosen
 
 
-def connected(
+def pick_connected(
     candidates: Sequence[int], count: int, taken: Sequence[int], topology: Topology, opened: Collection[int] = ()
 ) -> tuple[int, ...]:
     """The pick of topology-aware: ``count`` candidates that are well connected, and leave well connected ones behind

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from purser.core.consistency import InvariantViolation
-from purser.core.fleet import NOTHING_KEPT, Fleet, NodeState, NominatedUsage
+from purser.core.fleet import NO_NOMINATED_USAGE, Fleet, NodeState, NominatedUsage
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.fleet.consistency import sweep
 from purser.core.fleet.live import LiveArrays
@@ -33,7 +33,14 @@ from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.policies.purser import Planner
 from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
-from purser.core.placement.shape import arrays_know, container_shape, go_together, lead_shape, shape_of, view
+from purser.core.placement.shape import (
+    can_read_from_arrays,
+    container_shape,
+    depends_on_combination,
+    largest_shape,
+    shape_of,
+    view,
+)
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Quota, VerdictKey, Verdicts
 from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
@@ -178,7 +185,7 @@ class Evaluator:
             fits = list(compress(found.names, found.fits.tolist()))
             return Evaluation(fits, np.zeros(len(fits)), found.refusals)
         rows = found.rows[found.fits]
-        scores = self._table(request).scores(lead_shape(request))[rows]
+        scores = self._table(request).scores(largest_shape(request))[rows]
         if found.pairs:
             scores = scores + PAIR_SCORE * np.array([found.pairs.get(at, 0) for at in found.fits.nonzero()[0].tolist()])
         fits = found.names if found.fits.all() else list(compress(found.names, found.fits.tolist()))
@@ -192,16 +199,16 @@ class Evaluator:
         return bool(self._open_question(request, names, left, own).fits.any())
 
     def place(
-        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: NominatedUsage = NOTHING_KEPT
+        self, name: str, request: PodRequest, left: QuotaLimits = UNLIMITED, held: NominatedUsage = NO_NOMINATED_USAGE
     ) -> Placement | Refusal:
         """Where the pod would go on a node: decided as by `evaluate` of this node alone, with the devices that the
         policy likes best. ``held`` is what is kept of it for others, beside what is taken of it."""
         node = self._fleet.node(name)
         if node is None:
             return UNREGISTERED
-        if held is not NOTHING_KEPT:  # the arrays do not show it
+        if held is not NO_NOMINATED_USAGE:  # the arrays do not show it
             return place(node.plus(held), request, self.policy, left)
-        if self._arrays_choose(node, request, left):
+        if self._can_choose_from_arrays(node, request, left):
             return self._place_from_arrays(node, request, left)
         row = self._live.refresh().rows[name]
         chosen = place(node, request, self.policy, left, self._preference(request, row))
@@ -214,7 +221,7 @@ class Evaluator:
 
         It speaks of the container that asks for the most.
         """
-        shape, row = lead_shape(request), self._live.refresh().rows[placement.node]
+        shape, row = largest_shape(request), self._live.refresh().rows[placement.node]
         pairs = zip(request.containers, placement.containers, strict=True)
         held = next(part for asked, part in pairs if container_shape(asked.devices, request) == shape)
         there = self._live.places(share.uuid for share in held.shares)
@@ -233,7 +240,7 @@ class Evaluator:
         rows = self._live.rows(asked)
         question = _Question(request, asked, rows, left, rows >= 0, {})
         self._ask_arrays(question)
-        self._judge(question, self._open(question))
+        self._judge(question, self._unsettled_nodes(question))
         if own is not None and own.node in asked:
             self._judge_own_node(own, question)
         return question
@@ -261,22 +268,24 @@ class Evaluator:
         in_percent = any(container.devices.memory_percent for container in request.containers)
         return left != UNLIMITED and (in_percent or self._live.arrays.has_partitioned_gpus)
 
-    def _open(self, question: _Question) -> list[int]:
+    def _unsettled_nodes(self, question: _Question) -> list[int]:
         """The places of the nodes of which the arrays do not know enough."""
-        still = question.fits
-        if _is_size(question.request) and not self._depends_on_device(question.request, question.left):
-            may_refuse = question.request.kubelet_pod is not None
-            examined = self._live.is_looked_into[question.rows] if may_refuse else np.zeros(len(still), np.bool_)
+        candidates = question.fits
+        if _is_single_size(question.request) and not self._depends_on_device(question.request, question.left):
+            can_kubelet_refuse = question.request.kubelet_pod is not None
+            examined = (
+                self._live.is_looked_into[question.rows] if can_kubelet_refuse else np.zeros(len(candidates), np.bool_)
+            )
             if question.request.gpu_nic is GpuNic.REQUIRED:
-                examined = np.ones(len(still), np.bool_)
+                examined = np.ones(len(candidates), np.bool_)
             elif question.request.gpu_nic is not None:
                 examined = examined | self._live.has_pools[question.rows]
             # Nor do they show which shares a device takes none but alike ones of, and what is a MIG device.
             examined = examined | self._live.has_alike[question.rows]
             if question.request.containers[0].devices.count > 1:
                 examined = examined | self._live.has_both[question.rows]
-            still = still & examined
-        places: list[int] = still.nonzero()[0].tolist()
+            candidates = candidates & examined
+        places: list[int] = candidates.nonzero()[0].tolist()
         return places
 
     def _judge(self, question: _Question, places: list[int]) -> None:
@@ -329,7 +338,7 @@ class Evaluator:
 
         return self._tables.recall(words, make)
 
-    def _arrays_choose(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> bool:
+    def _can_choose_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> bool:
         """Whether the arrays have everything that the choice of a node's devices depends on."""
         words = self.policy.gpu_policy(request)
         return (
@@ -348,7 +357,7 @@ class Evaluator:
         question = self._open_question(request, [node.name], left, None)
         if node.name in question.refusals:
             return question.refusals[node.name]
-        gpus = self._table(request).gpus(lead_shape(request), int(question.rows[0]))
+        gpus = self._table(request).gpus(largest_shape(request), int(question.rows[0]))
         return placement_of(node, request, DeviceAssignment((gpus,), ((None,) * len(gpus),)))
 
     def _preference(self, request: PodRequest, row: int) -> ArrayPreference | None:
@@ -358,16 +367,16 @@ class Evaluator:
         return ArrayPreference(self._live.arrays, row, policy, request)
 
 
-def foremost(evaluation: Evaluation, most: int) -> Evaluation:
+def best_nodes(evaluation: Evaluation, most: int) -> Evaluation:
     """So many of the nodes that fit: the best, in their order, the first among equals."""
     if len(evaluation.fits) <= most:
         return evaluation
-    kept = _highest(evaluation.scores, most)
+    kept = _highest_scores(evaluation.scores, most)
     names = list(map(evaluation.fits.__getitem__, kept.nonzero()[0].tolist()))
     return Evaluation(names, evaluation.scores[kept], evaluation.refusals)
 
 
-def _highest(scores: Floats, most: int) -> Bools:
+def _highest_scores(scores: Floats, most: int) -> Bools:
     """Which of the scores are the highest; of those that are equal to the last one the first ones."""
     least = np.partition(scores, -most)[-most]
     kept: Bools = scores > least
@@ -394,15 +403,15 @@ def _quota(devices: DeviceRequest, left: QuotaLimits) -> Quota:
     one = Demand(devices.memory_mib or 0, 0 if devices.is_plain else devices.cores_percent)
     if not left.holds(one):
         return Quota.NOTHING
-    if go_together(devices):  # first it must be known which devices are together
+    if depends_on_combination(devices):  # first it must be known which devices are together
         return Quota.ALL
     whole = Demand(one.memory_mib * devices.count, one.cores_percent * devices.count)
     return Quota.ALL if left.holds(whole) else Quota.PART
 
 
-def _is_size(request: PodRequest) -> bool:
+def _is_single_size(request: PodRequest) -> bool:
     """Whether the request is one container that is a size, perhaps with uuids: arrays know all that it asks for."""
-    return len(request.containers) == 1 and arrays_know(request.containers[0].devices)
+    return len(request.containers) == 1 and can_read_from_arrays(request.containers[0].devices)
 
 
 def _names_uuids(request: PodRequest) -> bool:

@@ -12,14 +12,14 @@ from itertools import islice
 import msgspec
 
 from purser.core.decoding import brief
-from purser.core.device.modes import mode_words
+from purser.core.device.modes import modes_text
 from purser.core.device.resources import mig_resource
 from purser.core.fleet import DeviceState, Fleet, rule
 from purser.core.grant.quota import Demand, QuotaLimits, request_demand
-from purser.core.mig.on_demand import asked_profile, kind_of, may_have_instances, named
+from purser.core.mig.on_demand import asked_profile, can_use_instances, kind_of, named
 from purser.core.model import DeviceRequest, Enforcement, PodRequest
 from purser.core.names import DISPUTED_CONDITION, GPU_RESOURCE
-from purser.core.placement.reasons import OTHER_INSTANCES, Reason, Refusal, tally
+from purser.core.placement.reasons import OTHER_INSTANCES_CLAUSE, Reason, Refusal, tally
 from purser.core.placement.shape import takes_model
 
 _EXAMPLES = 32
@@ -129,7 +129,7 @@ def clauses(
             found.reason,
             _clause(found, devices.get(found.container)),
             found.nodes,
-            0 if found.reason in _OF_NODES else found.devices,
+            0 if found.reason in _NODE_CLAUSES else found.devices,
             found.container,
         )
         for found in tallies
@@ -169,8 +169,8 @@ def wordings(reason: Reason) -> list[str]:
     """All that `explain` says of GPUs or nodes for one reason, with numbers made up: what the reference of reasons
     lists beside it."""
     found = _Tally(reason, nodes=2, devices=2, memory_needed_mib=2048, memory_largest_mib=4096, detail="...")
-    if reason in _OF_NODES:
-        return [_OF_NODES[reason][True]]
+    if reason in _NODE_CLAUSES:
+        return [_NODE_CLAUSES[reason][True]]
     share = DeviceRequest(2, memory_mib=2048, models_allowed=("...",), held_by=(Enforcement.HAMI_CORE,))
     whole = msgspec.structs.replace(share, memory_mib=None, memory_percent=100, cores_percent=100)
     cases = (
@@ -179,7 +179,7 @@ def wordings(reason: Reason) -> list[str]:
         (found, whole),
         (msgspec.structs.replace(found, idle_only=True), share),
     )
-    return list(dict.fromkeys(_OF_DEVICES[reason](*case) for case in cases))
+    return list(dict.fromkeys(_DEVICE_CLAUSES[reason](*case) for case in cases))
 
 
 def _tally(refusals: Iterable[Refusal], idle_only: bool) -> dict[Reason, _Tally]:
@@ -203,7 +203,7 @@ def _uuids(fleet: Fleet) -> frozenset[str]:
 
 
 def _find_examples(by_reason: Mapping[Reason, _Tally], refusals: Mapping[str, Refusal], fleet: Fleet) -> None:
-    examined = {reason: 0 for reason in _BY_EXAMPLE if reason in by_reason}
+    examined = {reason: 0 for reason in _REASONS_WITH_EXAMPLES if reason in by_reason}
     if not examined:
         return
     for name, refusal in refusals.items():
@@ -214,11 +214,11 @@ def _find_examples(by_reason: Mapping[Reason, _Tally], refusals: Mapping[str, Re
 
 
 def _clause(found: _Tally, asked: DeviceRequest | None) -> str:
-    if found.reason in _OF_NODES:
+    if found.reason in _NODE_CLAUSES:
         detail = f" ({found.detail})" if found.detail else ""
-        return f"{_count(found.nodes, 'node')} {_OF_NODES[found.reason][found.nodes > 1]}{detail}"
+        return f"{_count(found.nodes, 'node')} {_NODE_CLAUSES[found.reason][found.nodes > 1]}{detail}"
     where = f"{_count(found.devices, 'GPU')} on {_count(found.nodes, 'node')}"
-    return f"{where} {_OF_DEVICES[found.reason](found, asked or DeviceRequest(found.count_needed))}"
+    return f"{where} {_DEVICE_CLAUSES[found.reason](found, asked or DeviceRequest(found.count_needed))}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -229,11 +229,11 @@ def _verb(found: _Tally, one: str, many: str) -> str:
     return one if found.devices == 1 else many
 
 
-def _are(found: _Tally) -> str:
+def _is(found: _Tally) -> str:
     return _verb(found, "is", "are")
 
 
-def _have(found: _Tally) -> str:
+def _has(found: _Tally) -> str:
     return _verb(found, "has", "have")
 
 
@@ -245,7 +245,7 @@ def _relevant_examples(found: _Tally, asked: DeviceRequest) -> list[DeviceState]
 def _unhealthy(found: _Tally, asked: DeviceRequest) -> str:
     ill = [state.device for state in _relevant_examples(found, asked) if not state.device.healthy]
     example = f" (GPU {ill[0].index}: {brief(ill[0].unhealthy_reason)})" if ill and ill[0].unhealthy_reason else ""
-    return f"{_are(found)} unhealthy{example}"
+    return f"{_is(found)} unhealthy{example}"
 
 
 def _other_type(found: _Tally, asked: DeviceRequest) -> str:
@@ -261,7 +261,7 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
     ]
     modes = ""
     profiles = [mig_resource(kind.profiles[0].name) for s in found.examples if (kind := kind_of(s.device)) is not None]
-    if profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
+    if profiles and not can_use_instances(asked.resource, asked.count, asked.modes_allowed):
         if all(takes_model(asked.models_allowed, asked.models_denied, model) for model in models):
             wants.clear()  # the models are not in the way
         wants.append(
@@ -287,8 +287,8 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
     elif not asked.is_plain and any(state.device.replicas > 1 for state in found.examples):
         wants.append("an amount of memory or compute, but these GPUs are shared in equal parts: remove the amount")
     if asked.modes_allowed:
-        wants.append(f"mode {mode_words(asked.modes_allowed)}")
-        modes = mode_words(state.device.mode for state in found.examples)
+        wants.append(f"mode {modes_text(asked.modes_allowed)}")
+        modes = modes_text(state.device.mode for state in found.examples)
     there = f" (available: {named}{f', mode {modes}' if modes else ''})" if named else ""
     wanted = ", ".join(wants) or "another model or mode"
     return f"{_verb(found, 'does', 'do')} not match the pod's request: {wanted}{there}"
@@ -317,8 +317,8 @@ def _no_place(found: _Tally, asked: DeviceRequest) -> str:
     there = _listed(
         [f"GPU {state.device.index}: {_instances(state)}" for state in cut], "; ", 2 * _MAX_MODEL_CHARACTERS
     )
-    beside = f" {found.detail}" if found.detail == OTHER_INSTANCES else ""
-    return f"{_have(found)} no room for {wanted}{beside}{f' ({there})' if there else ''}"
+    beside = f" {found.detail}" if found.detail == OTHER_INSTANCES_CLAUSE else ""
+    return f"{_has(found)} no room for {wanted}{beside}{f' ({there})' if there else ''}"
 
 
 def _instances(state: DeviceState) -> str:
@@ -334,20 +334,20 @@ def _listed(words: Sequence[str], between: str, longest: int = _MAX_MODEL_CHARAC
 
 def _in_use(found: _Tally, asked: DeviceRequest) -> str:
     if _wants_whole(asked):
-        return f"{_are(found)} in use, and the pod wants {_verb(found, 'a whole GPU', 'whole GPUs')}"
+        return f"{_is(found)} in use, and the pod wants {_verb(found, 'a whole GPU', 'whole GPUs')}"
     if found.idle_only:
-        return f"{_are(found)} in use, and policy mutex wants {_verb(found, 'an idle GPU', 'idle GPUs')}"
-    return f"{_are(found)} in use and cannot be shared with the pod"
+        return f"{_is(found)} in use, and policy mutex wants {_verb(found, 'an idle GPU', 'idle GPUs')}"
+    return f"{_is(found)} in use and cannot be shared with the pod"
 
 
 def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
     if found.memory_needed_mib > found.memory_largest_mib:
-        return f"{_are(found)} too small for {found.memory_needed_mib} MiB (largest: {found.memory_largest_mib} MiB)"
+        return f"{_is(found)} too small for {found.memory_needed_mib} MiB (largest: {found.memory_largest_mib} MiB)"
     if _wants_whole(asked) and not asked.memory_mib:  # an idle GPU may have too little of an amount
         return _in_use(found, asked)
     percent = f" ({asked.memory_percent}%)" if asked.memory_percent else ""
     return (
-        f"{_have(found)} less than {found.memory_needed_mib} MiB{percent} of memory free"
+        f"{_has(found)} less than {found.memory_needed_mib} MiB{percent} of memory free"
         f" (most: {found.memory_free_mib} MiB)"
     )
 
@@ -355,17 +355,17 @@ def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
 def _short_of_cores(found: _Tally, asked: DeviceRequest) -> str:
     if _wants_whole(asked):
         return _in_use(found, asked)
-    return f"{_have(found)} less than {found.cores_needed_percent}% of compute free (most: {found.cores_free_percent}%)"
+    return f"{_has(found)} less than {found.cores_needed_percent}% of compute free (most: {found.cores_free_percent}%)"
 
 
 def _wants_whole(asked: DeviceRequest) -> bool:
     return asked.is_whole or asked.memory_percent == 100
 
 
-_SEE_NODE = f"see the node's condition {DISPUTED_CONDITION}"
+_SEE_NODE_HINT = f"see the node's condition {DISPUTED_CONDITION}"
 """What a dispute is about, for those who may not read of others' pods."""
 
-_OF_NODES = {
+_NODE_CLAUSES = {
     Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
     Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
     Reason.NOMINATED: (
@@ -387,31 +387,31 @@ _OF_NODES = {
     Reason.KUBELET_WOULD_REJECT: ("has a kubelet that would reject the pod", "have kubelets that would reject the pod"),
 }
 
-_OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
+_DEVICE_CLAUSES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
     Reason.NOT_HEALTHY: _unhealthy,
-    Reason.CORDONED: lambda t, _: f"{_are(t)} cordoned",
-    Reason.DISPUTED: lambda t, _: f"{_are(t)} disputed ({t.dispute or _SEE_NODE})",
+    Reason.CORDONED: lambda t, _: f"{_is(t)} cordoned",
+    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed ({t.dispute or _SEE_NODE_HINT})",
     Reason.TYPE_MISMATCH: _other_type,
     Reason.UUID_MISMATCH: lambda t, _: (
-        f"{_are(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"
+        f"{_is(t)} excluded by the UUIDs that the pod names{f' ({t.detail})' if t.detail else ''}"
     ),
-    Reason.NUMA_NOT_FIT: lambda t, _: f"{_are(t)} available, but {t.count_needed} are needed on one NUMA node",
-    Reason.NOT_LINKED: lambda t, _: f"{_are(t)} available, but {t.count_needed} linked GPUs are needed on one node",
+    Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
+    Reason.NOT_LINKED: lambda t, _: f"{_is(t)} available, but {t.count_needed} linked GPUs are needed on one node",
     Reason.NOT_MIXED: lambda t, _: (
-        f"{_are(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node, "
+        f"{_is(t)} available, but {t.count_needed} whole GPUs or {t.count_needed} MIG devices are needed on one node, "
         "because no container can have both"
     ),
     Reason.NOT_ENFORCED: _not_enforced,
-    Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_have(t)} no free slot",
+    Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
     Reason.EXCLUSIVE_CONFLICT: _in_use,
     Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
     Reason.NO_MIG_PLACE: _no_place,
-    Reason.SHARES_DIFFER: lambda t, _: f"{_have(t)} shares that are incompatible with the pod's",
+    Reason.SHARES_DIFFER: lambda t, _: f"{_has(t)} shares that are incompatible with the pod's",
     Reason.INSUFFICIENT_MEMORY: _short_of_memory,
     Reason.INSUFFICIENT_CORES: _short_of_cores,
-    Reason.CORES_EXHAUSTED: lambda t, _: f"{_have(t)} no compute left",
-    Reason.TOO_FEW_GPUS: lambda t, _: f"{_are(t)} available, but {t.count_needed} are needed on one node",
+    Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",
+    Reason.TOO_FEW_GPUS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
 }
 
-_BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED, Reason.NO_MIG_PLACE)
+_REASONS_WITH_EXAMPLES = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH, Reason.NOT_ENFORCED, Reason.NO_MIG_PLACE)
 """Reasons that are shown with details of some nodes."""

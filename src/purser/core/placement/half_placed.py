@@ -12,7 +12,7 @@ import msgspec
 
 from purser.core.fleet import DeviceState, rule
 from purser.core.fleet.facts import DISPUTED
-from purser.core.grant.quota import Demand, QuotaLimits, remaining
+from purser.core.grant.quota import Demand, QuotaLimits, remaining_quota
 from purser.core.model import (
     ContainerKind,
     ContainerRequest,
@@ -23,19 +23,19 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement.candidates import Candidates
-from purser.core.placement.choice import ContainerStep, Pick, connected, first_come
+from purser.core.placement.choice import ContainerStep, Pick, pick_connected, pick_first
 from purser.core.placement.granted import Positions
-from purser.core.placement.instances import Wants, wants_of
+from purser.core.placement.instances import Wants, wanted_by_run
 from purser.core.placement.nics import PodPools
 from purser.core.placement.order import Candidate, device_score, numa_nodes, order_key
 from purser.core.placement.reasons import (
     OF_OBSTACLE,
-    OTHER_INSTANCES,
-    MostFree,
+    OTHER_INSTANCES_CLAUSE,
+    LargestFree,
     Reason,
     Refusal,
+    build_refusal,
     dispute_detail,
-    obstructed,
 )
 from purser.core.placement.shape import container_shape
 from purser.core.placement.sparing import Sparing
@@ -105,7 +105,7 @@ class HalfPlacedPod:
         if chosen is None:
             bound = any(container.devices.numa_bind for container in row)
             linked = any(container.devices.linked for container in row)
-            others = Reason.NOT_MIXED if self._has_both(nested[-1]) else Reason.TOO_FEW_GPUS
+            others = Reason.NOT_MIXED if self._has_mixed_devices(nested[-1]) else Reason.TOO_FEW_GPUS
             reason = Reason.NUMA_NOT_FIT if bound else Reason.NOT_LINKED if linked else others
             return self._refusal(nested[-1], nested[-1].obstacles, reason)
         return self._hold(nested, chosen)
@@ -116,11 +116,11 @@ class HalfPlacedPod:
         devices = self._candidates.devices
         roots = [root_port(device.pcie) for device in devices]
         found = [self._reserves_by_container(row) for row in rows]
-        uses = self._uses([each for nested in found for each in nested])
+        uses = self._count_uses([each for nested in found for each in nested])
         seekers = []
         for row, nested in zip(rows, found, strict=True):
             own = Counter(root for root, suits in zip(roots, nested[0].suits, strict=True) if suits)
-            asked = self._pools.asked_last([container.name for container in row])
+            asked = self._pools.last_asks([container.name for container in row])
             seekers.append(PairSeeker(row[-1].devices.count, own, asked))
         gpus = Counter[str]()
         for root, most in zip(roots, uses, strict=True):
@@ -128,7 +128,7 @@ class HalfPlacedPod:
         planned = reserves(seekers, gpus)
         return Sparing(planned, roots, uses), sum(sum(each.gpus.values()) for each in planned)
 
-    def _uses(self, found: Sequence[_Found]) -> list[int]:
+    def _count_uses(self, found: Sequence[_Found]) -> list[int]:
         """By candidate, how many containers can have it, as if each took as much as the one that takes the most."""
         uses = []
         for place, state in enumerate(self._candidates.states):
@@ -147,7 +147,7 @@ class HalfPlacedPod:
         nested: list[_Found] = []
         asked = [container.devices for container in row]
         for at, container in reversed(tuple(enumerate(row))):
-            wants = wants_of(asked, at)
+            wants = wanted_by_run(asked, at)
             nested.insert(0, self._find(container, wants, nested[0].obstacles if nested else None))
         return nested
 
@@ -168,17 +168,17 @@ class HalfPlacedPod:
                 return self._refusal(found, candidates.of_devices(positions, rule.OVER_QUOTA), None)
             instances = candidates.instances(positions, found.wants, hands_on=is_init)
             if instances is None:
-                return self._refusal(found, candidates.of_devices(positions, rule.NO_PLACE), None)
+                return self._refusal(found, candidates.of_devices(positions, rule.NO_MIG_PLACEMENT), None)
             self.choice.append(tuple(candidates.at[place] for place in positions))
             self.instances.append(instances)
             if not is_init:
                 candidates.run(found.container.devices, positions, instances)
                 self._pools.run(positions)
-                self._left = remaining(self._left, demand)
+                self._left = remaining_quota(self._left, demand)
         names = (found.container.name for found in nested)
         return self._pools.hold(list(zip(names, chosen, strict=True)), candidates.devices)
 
-    def _has_both(self, found: _Found) -> bool:
+    def _has_mixed_devices(self, found: _Found) -> bool:
         """Whether MIG devices and whole GPUs suit a container that wants several."""
         sorts = {device.is_mig for device, suits in zip(self._candidates.devices, found.suits, strict=True) if suits}
         return len(sorts) > 1 and found.container.devices.count > 1
@@ -235,10 +235,10 @@ class HalfPlacedPod:
             or self._candidates.has_partitioned_gpus
             or self._candidates.has_parts
         ):
-            return first_come
+            return pick_first
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, state in enumerate(self._candidates.states) if state.usage.slots]
-        return partial(connected, topology=self._candidates.topology, opened=opened)
+        return partial(pick_connected, topology=self._candidates.topology, opened=opened)
 
     def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None) -> Refusal:
         by_device: dict[int, tuple[int, DeviceState]] = {}
@@ -248,11 +248,11 @@ class HalfPlacedPod:
         devices = list(by_device.values())
         counts = Counter(OF_OBSTACLE[first] for first, _ in devices if first)
         short = [state for first, state in devices if first == rule.SHORT_OF_MEMORY]
-        slow = [state for first, state in devices if first == rule.SHORT_OF_CORES]
-        most = MostFree(
+        short_of_compute = [state for first, state in devices if first == rule.SHORT_OF_CORES]
+        most = LargestFree(
             max((state.device.memory_mib - state.usage.memory_mib for state in short), default=0),
             max((state.device.memory_mib for state in short), default=0),
-            max((state.device.cores_percent - state.usage.cores_percent for state in slow), default=0),
+            max((state.device.cores_percent - state.usage.cores_percent for state in short_of_compute), default=0),
         )
         asked = found.container.devices
         disputed = (
@@ -262,9 +262,9 @@ class HalfPlacedPod:
         )
         dispute = next(disputed, "")
         if Reason.NO_MIG_PLACE not in counts:
-            return obstructed(_with_profile_amounts(found), len(devices), counts, for_rest, most, dispute=dispute)
-        beside = OTHER_INSTANCES if self._candidates.cut.has_taken else ""
-        return obstructed(self._largest(found), len(devices), counts, for_rest, most, beside, dispute=dispute)
+            return build_refusal(_with_profile_amounts(found), len(devices), counts, for_rest, most, dispute=dispute)
+        beside = OTHER_INSTANCES_CLAUSE if self._candidates.cut.has_taken else ""
+        return build_refusal(self._largest(found), len(devices), counts, for_rest, most, beside, dispute=dispute)
 
     def _largest(self, found: _Found) -> ContainerRequest:
         """The container that needs an instance as large as this one gets."""

@@ -1,8 +1,8 @@
 """GPUs that are cut on demand: which of them a container's GPU instances are made on, and where.
 
-One rule for all policies, for fleets (`rate_cut`) and for one node (`InstancePlaces`): of the GPUs that have a place,
-the one that loses least room for other instances, of equals the fullest (`purser.core.mig.choice`). They come after
-all other GPUs that would do, for an instance is as large as asked for or larger.
+One rule for all policies, for fleets (`rate_partitioned`) and for one node (`InstancePlaces`): of the GPUs that have a
+place, the one that loses least room for other instances, of equals the fullest (`purser.core.mig.choice`). They come
+after all other GPUs that would do, for an instance is as large as asked for or larger.
 """
 
 from collections import Counter
@@ -22,22 +22,22 @@ from purser.core.placement.kernels.arguments import Floats, Ints
 from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
 from purser.core.placement.shape import View
 
-_AFTER_OTHERS = 1e9
+_LAST_RESORT_PENALTY = 1e9
 """Of a score: below that of any policy. There is precision left for what GPUs are compared by."""
 
 
-def rate_cut(found: View, policy: ArrayPolicy) -> tuple[Floats, Gpus]:
+def rate_partitioned(found: View, policy: ArrayPolicy) -> tuple[Floats, Gpus]:
     """As the policy's `ArrayPolicy.rate`, which is asked about the other GPUs alone."""
     is_partitioned = found.fleet.mig_mask.take(found.rows, axis=1) >= 0
     others = found.takes & ~is_partitioned
-    by_others = found.fits & (others.sum(axis=0) >= found.shape.gpu_count)
+    fits_elsewhere = found.fits & (others.sum(axis=0) >= found.shape.gpu_count)
     after = np.where(is_partitioned, found.left, found.after)
-    scores, gpus = policy.rate(replace(found, after=after, takes=others, fits=by_others))
-    rest = (found.fits & ~by_others).nonzero()[0]
+    scores, gpus = policy.rate(replace(found, after=after, takes=others, fits=fits_elsewhere))
+    rest = (found.fits & ~fits_elsewhere).nonzero()[0]
     if len(rest):
         missing = found.shape.gpu_count - others.sum(axis=0)[rest]
-        costs, chosen = _cheapest(found, rest, missing)
-        scores[rest], gpus[rest] = -_AFTER_OTHERS - costs, chosen[0]
+        costs, chosen = _cheapest_instances(found, rest, missing)
+        scores[rest], gpus[rest] = -_LAST_RESORT_PENALTY - costs, chosen[0]
     return scores, gpus
 
 
@@ -49,11 +49,11 @@ def choose_cut(found: View, policy: ArrayPolicy) -> tuple[int, ...]:
     missing = found.shape.gpu_count - others.sum(axis=0)
     if missing[0] <= 0:
         return policy.choose(replace(found, after=np.where(is_partitioned, found.left, found.after), takes=others))
-    _, chosen = _cheapest(found, np.zeros(1, np.intp), missing)
+    _, chosen = _cheapest_instances(found, np.zeros(1, np.intp), missing)
     return (*others[:, 0].nonzero()[0].tolist(), *chosen[:, 0].tolist())
 
 
-def _cheapest(found: View, places: Ints, missing: Ints) -> tuple[Floats, Gpus]:
+def _cheapest_instances(found: View, places: Ints, missing: Ints) -> tuple[Floats, Gpus]:
     """Of these rows of a view, what so many instances cost together, and by instance their GPUs; -1: no more."""
     fleet, rows = found.fleet, found.rows[places]
     tables = [_costs(model.mig_kind, found.shape.profile(model)) for model in fleet.models]
@@ -86,7 +86,7 @@ def _costs(kind: str, profile: MigProfile | None) -> tuple[Floats, Ints]:
 Wants: TypeAlias = Sequence[DeviceRequest]
 
 
-def wants_of(row: Wants, at: int) -> Wants:
+def wanted_by_run(row: Wants, at: int) -> Wants:
     """What the instances of a container must be large enough for, of a run of init containers with the container after
     it that asks for the same resource.
 
@@ -107,7 +107,7 @@ class InstancePlaces:
 
     No two of these lie on one place, but those of containers that run one after the other: an init container's instance
     is handed on to a container after it that gets the same profile there. What a container wants there is said by all
-    requests that its instances must be large enough for (`wants_of`).
+    requests that its instances must be large enough for (`wanted_by_run`).
     """
 
     def __init__(self, states: Sequence[DeviceState]) -> None:
@@ -129,15 +129,15 @@ class InstancePlaces:
         if (found := self._table(at, wants)) is None:
             return 0
         tables, column, profile = found
-        return int(tables.counts[self._masks[at], column]) + self._spare(at, profile)
+        return int(tables.counts[self._masks[at], column]) + self._reusable_count(at, profile)
 
     def order(self, counts: Counter[int], wants: Wants) -> list[int]:
         """The positions of GPUs that have room for so many instances, each as often as it has; the best first."""
-        handed_on: list[int] = []
+        reused: list[int] = []
         for at, count in counts.items():
             if (found := self._table(at, wants)) is not None:
-                handed_on.extend([at] * min(count, self._spare(at, found[2])))
-        left, masks, fresh = counts - Counter(handed_on), dict(self._masks), []
+                reused.extend([at] * min(count, self._reusable_count(at, found[2])))
+        left, masks, fresh = counts - Counter(reused), dict(self._masks), []
         costs = {at: self._cost(at, masks[at], wants) for at in left}
         while costs:
             at = min(costs, key=lambda at: (costs[at][0], at))
@@ -148,7 +148,7 @@ class InstancePlaces:
                 costs[at] = self._cost(at, masks[at], wants)
             else:
                 del costs[at]
-        return [*handed_on, *fresh]
+        return [*reused, *fresh]
 
     def take(self, positions: Sequence[int], wants: Wants, *, hands_on: bool) -> list[MigPlacement] | None:
         """An instance on each of these; None: there is no place. ``hands_on``: the container ends before the next."""
@@ -188,7 +188,7 @@ class InstancePlaces:
         tables = chooser(MIG_KINDS[self._devices[at].mig_kind])
         return tables, tables.column(profile.name), profile.name
 
-    def _spare(self, at: int, profile: str) -> int:
+    def _reusable_count(self, at: int, profile: str) -> int:
         return sum(each.profile == profile for each in self._reusable[at])
 
     def _cost(self, at: int, mask: int, wants: Wants) -> tuple[float, int]:

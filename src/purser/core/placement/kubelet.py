@@ -79,7 +79,7 @@ def find_admitted(
     if pod is None:
         return AdmittedChoice(first, None)
     if _is_aligned(kubelet, pod) and len(_aligned(kubelet)) > MAX_ARRIVALS:
-        return _busy(kubelet)
+        return _admission_pending(kubelet)
     return _search(kubelet, request, first, choose, lambda choice: arrival_of(pod, choice))
 
 
@@ -169,10 +169,10 @@ def _variants(
         return [], []
     kubelet_choices = []
     if isinstance(why, DeviceMismatch):
-        kubelet_choices = [_narrowed(request, why)]
+        kubelet_choices = [_narrow_request(request, why)]
     elif isinstance(why, PoolMismatch):
-        kubelet_choices = [_narrowed_pool(request, why)]
-    elsewhere = [_denied(request, name, uuid) for name, uuid in _held_before(arrival, why.container)]
+        kubelet_choices = [_narrow_pool(request, why)]
+    elsewhere = [_deny_device(request, name, uuid) for name, uuid in _held_before(arrival, why.container)]
     return kubelet_choices, elsewhere
 
 
@@ -184,17 +184,17 @@ def _held_before(arrival: Arrival, container: str) -> Iterator[tuple[str, str]]:
             yield name, uuid
 
 
-def _denied(request: PodRequest, container: str, uuid: str) -> PodRequest:
+def _deny_device(request: PodRequest, container: str, uuid: str) -> PodRequest:
     return _with_devices(
         request, container, lambda devices: replace(devices, uuids_denied=(*devices.uuids_denied, uuid))
     )
 
 
-def _narrowed(request: PodRequest, mismatch: DeviceMismatch) -> PodRequest:
-    return _with_devices(request, mismatch.container, lambda devices: _narrowed_devices(devices, mismatch))
+def _narrow_request(request: PodRequest, mismatch: DeviceMismatch) -> PodRequest:
+    return _with_devices(request, mismatch.container, lambda devices: _narrow_devices(devices, mismatch))
 
 
-def _narrowed_devices(devices: DeviceRequest, mismatch: DeviceMismatch) -> DeviceRequest:
+def _narrow_devices(devices: DeviceRequest, mismatch: DeviceMismatch) -> DeviceRequest:
     allowed = mismatch.available.intersection(devices.uuids_allowed or mismatch.available)
     return replace(
         devices,
@@ -204,7 +204,7 @@ def _narrowed_devices(devices: DeviceRequest, mismatch: DeviceMismatch) -> Devic
     )
 
 
-def _narrowed_pool(request: PodRequest, mismatch: PoolMismatch) -> PodRequest:
+def _narrow_pool(request: PodRequest, mismatch: PoolMismatch) -> PodRequest:
     found = (mismatch.resource, mismatch.numa_nodes)
     containers = tuple(
         replace(each, pool_numa_nodes=(*(old for old in each.pool_numa_nodes if old[0] != found[0]), found))
@@ -225,7 +225,7 @@ def _with_devices(request: PodRequest, container: str, change: Callable[[DeviceR
 def _refusal_of(kubelet: KubeletSnapshot, ends: Sequence[_Rejected]) -> Refusal:
     """Where a choice comes to a good end but for the order, or another pod to a bad one, they are waited for."""
     if not all(end.is_own for end in ends):
-        return _busy(kubelet)
+        return _admission_pending(kubelet)
     why = ends[0].why
     if isinstance(why, PoolMismatch):
         return _pool_mismatch(kubelet, why)
@@ -277,7 +277,7 @@ def _own_devices(state: KubeletState) -> Iterator[PluginDevice]:
             yield from resource.devices.values()
 
 
-def _busy(kubelet: KubeletSnapshot) -> Refusal:
+def _admission_pending(kubelet: KubeletSnapshot) -> Refusal:
     """For about a second: until the node's agent reports that kubelet allocated them."""
     count = len(_aligned(kubelet)) or len(kubelet.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
@@ -285,7 +285,9 @@ def _busy(kubelet: KubeletSnapshot) -> Refusal:
     return Refusal(((Reason.KUBELET_ADMISSION_PENDING, 1),), detail=detail)
 
 
-def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None) -> PodRequest | None:
+def restrict_to_cpu_nodes(
+    node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None
+) -> PodRequest | None:
     """The request restricted to devices on the NUMA nodes where kubelet will put the pod; None where these devices are
     there.
 
@@ -295,7 +297,7 @@ def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: Kub
     """
     if after is None or _kubelet_aligns_gpus(after):
         return None
-    containers = tuple(_near_cpus(node, request.uid, each, after, granted) for each in request.containers)
+    containers = tuple(_restrict_container(node, request.uid, each, after, granted) for each in request.containers)
     return None if containers == request.containers else replace(request, containers=containers)
 
 
@@ -303,7 +305,7 @@ def _kubelet_aligns_gpus(state: KubeletState) -> bool:
     return any(device.numa_nodes for device in _own_devices(state))
 
 
-def _near_cpus(
+def _restrict_container(
     node: NodeState, uid: str, container: ContainerRequest, after: KubeletState, granted: Granted
 ) -> ContainerRequest:
     hint = after.hints.get((uid, container.name))

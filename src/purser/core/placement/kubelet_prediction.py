@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from purser.core.device.answers import are_granted, preferred_ids
+from purser.core.device.answers import are_granted_devices, preferred_ids
 from purser.core.device.ids import uuids_of
 from purser.core.device.resources import is_gpu_resource
 from purser.core.fleet.kubelet_snapshot import Arrival
@@ -74,7 +74,7 @@ def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> Admissio
     try:
         ask = next(admission)
         while True:
-            answer = agents_answer(ask, arrival)
+            answer = predict_agent_answer(ask, arrival)
             if isinstance(answer, Mismatch):
                 return answer
             ask = admission.send(answer)
@@ -83,16 +83,16 @@ def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> Admissio
         return outcome
 
 
-def agents_answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | Mismatch:
+def predict_agent_answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | Mismatch:
     """What the agent will answer, a mismatch where that will not be the grant; of others' devices nothing is said."""
     if not is_gpu_resource(ask.resource):
         wanted = arrival.pools.get((ask.container[1], ask.resource))
         if wanted is None:
             return () if isinstance(ask, PreferredAllocation) else b""
-        return _of_pool(ask, wanted)
+        return _predict_pool_answer(ask, wanted)
     granted = arrival.granted.get(ask.container[1], ())
     if isinstance(ask, Allocate):
-        return b"" if are_granted(granted, ask.device_ids) else _mismatch(ask, ask.device_ids, ask.device_ids)
+        return b"" if are_granted_devices(granted, ask.device_ids) else _mismatch(ask, ask.device_ids, ask.device_ids)
     preferred = preferred_ids(granted, ask.size, ask.available, ask.must_include)
     return _mismatch(ask, ask.available, ask.must_include) if preferred is None else preferred
 
@@ -101,11 +101,11 @@ def _mismatch(ask: Ask, available: Collection[str], must_include: Collection[str
     return DeviceMismatch(*ask.container, frozenset(uuids_of(available)), frozenset(uuids_of(must_include)))
 
 
-def _of_pool(ask: Ask, wanted: Mapping[int | None, int]) -> tuple[str, ...] | bytes | PoolMismatch:
+def _predict_pool_answer(ask: Ask, wanted: Mapping[int | None, int]) -> tuple[str, ...] | bytes | PoolMismatch:
     """kubelet decides by the NUMA nodes of a pool's devices, and so it is only these that count here. A device of which
     it knows none may be on any."""
     known = ask.state.devices.resources.get(ask.resource, PluginResource()).devices
-    numa_of = {id_: _numa_node(known.get(id_)) for id_ in _choosable(ask)}
+    numa_of = {id_: _numa_node(known.get(id_)) for id_ in _ids_to_choose_from(ask)}
     if isinstance(ask, Allocate):
         unmet = Counter(wanted) - Counter(numa_of[id_] for id_ in ask.device_ids)
         unknown = sum(numa_of[id_] is None for id_ in ask.device_ids)
@@ -123,7 +123,7 @@ def _of_pool(ask: Ask, wanted: Mapping[int | None, int]) -> tuple[str, ...] | by
     return (*chosen, *anywhere[:still]) if still <= len(anywhere) else _pool_mismatch(ask, numa_of)
 
 
-def _choosable(ask: Ask) -> frozenset[str]:
+def _ids_to_choose_from(ask: Ask) -> frozenset[str]:
     return ask.available | ask.must_include if isinstance(ask, PreferredAllocation) else ask.device_ids
 
 

@@ -21,10 +21,10 @@ POPULARITY = 0.95
 """Share of all pods that the typical ones make up. FGD's default; with all of them little changes, with fewer it gets
 worse."""
 
-_NEVER = 1 << 40
+_UNREACHABLE_COUNT = 1 << 40
 
 
-class Typical(msgspec.Struct, frozen=True):
+class TypicalPod(msgspec.Struct, frozen=True):
     """A shape, without its memory: fragments are of GPUs and CPU."""
 
     shape: PodShape
@@ -34,14 +34,14 @@ class Typical(msgspec.Struct, frozen=True):
 class Mix(msgspec.Struct, frozen=True):
     """Typical pods, the most frequent first. Empty: nothing is known, and nothing is a fragment."""
 
-    typical: tuple[Typical, ...] = ()
-    rare: tuple[Typical, ...] = ()
+    typical: tuple[TypicalPod, ...] = ()
+    rare: tuple[TypicalPod, ...] = ()
     """All the others, their frequencies to the same measure: whole nodes are asked for seldom, but have to be kept."""
 
     @staticmethod
     def of(counts: Mapping[PodShape, float], popularity: float = POPULARITY) -> "Mix":
         """The most frequent shapes until they make up that share; of equally frequent ones the larger first."""
-        ranked = sorted(_without_memory(counts).items(), key=_rank, reverse=True)
+        ranked = sorted(_without_memory(counts).items(), key=_rank_key, reverse=True)
         total = sum(count for _, count in ranked)
         kept, sum_kept = 0, 0.0
         while kept < len(ranked) and sum_kept < popularity * total:
@@ -49,7 +49,7 @@ class Mix(msgspec.Struct, frozen=True):
             kept += 1
         # Divided twice because FGD's own code does so: the last bit of a frequency can decide a score.
         share = sum_kept / total if total else 1.0
-        shapes = tuple(Typical(shape, (count / total) / share) for shape, count in ranked)
+        shapes = tuple(TypicalPod(shape, (count / total) / share) for shape, count in ranked)
         return Mix(shapes[:kept], shapes[kept:])
 
     @property
@@ -87,16 +87,16 @@ class LearnedMix:
     single GPUs.
     """
 
-    LOOKED_AT_AFTER = 1 / 8
+    REVIEW_SHARE = 1 / 8
     """As a share of all arrivals that count. Early, when each pod carries much information, that is often."""
 
-    RENEWED_FROM = 0.05
+    RENEWAL_DIFFERENCE = 0.05
     """How much of the mix must be other pods by now. Chance alone makes it less than that once a thousand have come."""
 
     MAX_SHAPES = 1024
     """The most frequent shapes that are kept: pods of ever new sizes must not slow every decision down."""
 
-    EXPECTED: Mapping[int, float] = MappingProxyType({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0})
+    PRIOR_COUNTS: Mapping[int, float] = MappingProxyType({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0})
     """Pods that count as arrived before any has, by the number of whole GPUs they want: enough for shares to be packed
     until there are a hundred of them. Over 400 drawn fleets of 1 to 20 nodes, 90.0 percent are allocated when a pod
     first fails; if all wanted one GPU it would be 88.5, and 88.0 without any (best fit: 89.5)."""
@@ -105,7 +105,7 @@ class LearnedMix:
         self.epoch = 0
         self._growth = 2.0 ** (1 / half_life)
         self._weight = 1.0
-        self._counts = {PodShape(gpu_count=gpus, gpu_memory_percent=100): n for gpus, n in self.EXPECTED.items()}
+        self._counts = {PodShape(gpu_count=gpus, gpu_memory_percent=100): n for gpus, n in self.PRIOR_COUNTS.items()}
         self._total = sum(self._counts.values())
         self._unheeded = 0.0
         self.mix = Mix.of(self._counts)
@@ -116,21 +116,21 @@ class LearnedMix:
         self._counts[shape] = self._counts.get(shape, 0.0) + self._weight
         self._total += self._weight
         self._unheeded += self._weight
-        if self._unheeded >= self.LOOKED_AT_AFTER * self._total:
+        if self._unheeded >= self.REVIEW_SHARE * self._total:
             self._refresh()
 
-    def _most(self, counts: dict[PodShape, float]) -> dict[PodShape, float]:
+    def _most_frequent(self, counts: dict[PodShape, float]) -> dict[PodShape, float]:
         if len(counts) <= self.MAX_SHAPES:
             return counts
-        kept = set(nlargest(self.MAX_SHAPES, counts, key=lambda shape: _rank((shape, counts[shape]))))
+        kept = set(nlargest(self.MAX_SHAPES, counts, key=lambda shape: _rank_key((shape, counts[shape]))))
         return {shape: count for shape, count in counts.items() if shape in kept}
 
     def _refresh(self) -> None:
         self._counts = {shape: count / self._weight for shape, count in self._counts.items()}
-        self._counts = self._most({shape: count for shape, count in self._counts.items() if count > 1 / 64})
+        self._counts = self._most_frequent({shape: count for shape, count in self._counts.items() if count > 1 / 64})
         self._total, self._weight, self._unheeded = sum(self._counts.values()), 1.0, 0.0
         mix = Mix.of(self._counts)
-        if _difference(mix, self.mix) >= self.RENEWED_FROM:
+        if _difference(mix, self.mix) >= self.RENEWAL_DIFFERENCE:
             self.mix = mix
             self.epoch += 1
 
@@ -151,7 +151,7 @@ def _without_memory(counts: Mapping[PodShape, float]) -> dict[PodShape, float]:
     return dict(merged)
 
 
-def _rank(counted: tuple[PodShape, float]) -> tuple[object, ...]:
+def _rank_key(counted: tuple[PodShape, float]) -> tuple[object, ...]:
     shape, count = counted
     size = (shape.gpu_memory_mib, shape.gpu_memory_percent, shape.gpu_cores_percent)
     return (count, shape.cpu_milli, size, shape.gpu_count, "|".join(shape.models))
@@ -166,9 +166,12 @@ def tables(mix: Mix, models: tuple[Model, ...]) -> MixTables:
     return MixTables(
         np.array([typical.frequency for typical in mix.typical], np.float64),
         np.array([shape.cpu_milli for shape in shapes], np.int64),
-        np.array([shape.gpu_count or _NEVER for shape in shapes], np.int64),
+        np.array([shape.gpu_count or _UNREACHABLE_COUNT for shape in shapes], np.int64),
         np.array(level_of, np.intp),
-        _table([(*level, _NEVER) for level in levels] or [(_NEVER,) * (len(models) + 1)], len(models)),
+        _table(
+            [(*level, _UNREACHABLE_COUNT) for level in levels] or [(_UNREACHABLE_COUNT,) * (len(models) + 1)],
+            len(models),
+        ),
         _table([_cases(shape, models) for shape in shapes], len(models)).astype(np.int8),
     )
 

@@ -38,15 +38,15 @@ class PodPools:
     ) -> list[Positions] | None:
         """The first choice for a row of containers; where network devices are to be near its GPUs, the first with the
         most pairs."""
-        self._sparing.next_row()
-        asked = self.asked_last(containers)
+        self._sparing.begin_next_row()
+        asked = self.last_asks(containers)
         if not asked:
             return next(choices(steps, devices, self._sparing.pick(pick)), None)
         switches = [device.pcie for device in devices]
-        found = choices(steps, devices, self._sparing.pick(near_nics(asked, switches, pick)))
+        found = choices(steps, devices, self._sparing.pick(pick_near_nics(asked, switches, pick)))
         if not any(step.numa_bind for step in steps):
             return next(found, None)
-        return max(found, key=lambda chosen: paired(asked, _each(switches, chosen[-1])).count, default=None)
+        return max(found, key=lambda chosen: pair_gpus(asked, _switches_at(switches, chosen[-1])).count, default=None)
 
     def hold(self, containers: Sequence[tuple[str, Positions]], devices: Sequence[Device]) -> Refusal | None:
         """The containers of a row have these of the devices. A refusal where they must have pairs, and there are too
@@ -56,11 +56,11 @@ class PodPools:
             asked = self._asks(name, before) if name in self._asked else ()
             if not asked:
                 continue
-            pairing = paired(asked, [devices[place].pcie for place in positions])
+            pairing = pair_gpus(asked, [devices[place].pcie for place in positions])
             wanted = min(len(positions), sum(each.count for each in asked))
             self.missed += wanted - pairing.count
             if self._is_required and pairing.count < wanted:
-                return _too_few(name, pairing.count, wanted)
+                return _too_few_pairs(name, pairing.count, wanted)
             self.pairs += pairing.count
             shares = pairing.shares(name)
             self.shares.extend(shares)
@@ -75,11 +75,11 @@ class PodPools:
 
     def refusal(self, container: str) -> Refusal | None:
         """Where the pod requires pairs, and the node has none of the pools that it asks for."""
-        if not self._is_required or any(self.asked_last([name]) for name in self._asked):
+        if not self._is_required or any(self.last_asks([name]) for name in self._asked):
             return None
         return Refusal(((Reason.NO_POOL, 1),), container=container)
 
-    def asked_last(self, containers: Sequence[str]) -> tuple[PoolAsk, ...]:
+    def last_asks(self, containers: Sequence[str]) -> tuple[PoolAsk, ...]:
         """What is asked of pools by the last of these that asks for any: those before hand theirs on."""
         found = (self._asks(name, self._taken) for name in reversed(containers) if name in self._asked)
         return next((each for each in found if each), ())
@@ -104,7 +104,7 @@ def _free_places(pool: NodePool, taken: Taken, numa_nodes: Collection[int] | Non
     )
 
 
-def paired(asked: Sequence[PoolAsk], gpus: Sequence[PcieSwitches]) -> Pairing:
+def pair_gpus(asked: Sequence[PoolAsk], gpus: Sequence[PcieSwitches]) -> Pairing:
     """The pairs of a container with GPUs below these switches."""
     found = Pairing(asked)
     for each in gpus:
@@ -112,18 +112,18 @@ def paired(asked: Sequence[PoolAsk], gpus: Sequence[PcieSwitches]) -> Pairing:
     return found
 
 
-def _each(switches: Sequence[PcieSwitches], positions: Positions) -> list[PcieSwitches]:
+def _switches_at(switches: Sequence[PcieSwitches], positions: Positions) -> list[PcieSwitches]:
     return [switches[place] for place in positions]
 
 
-def near_nics(asked: Sequence[PoolAsk], switches: Sequence[PcieSwitches], pick: Pick) -> Pick:
+def pick_near_nics(asked: Sequence[PoolAsk], switches: Sequence[PcieSwitches], pick: Pick) -> Pick:
     """The pick that has as many pairs as there can be with those already taken; among such sets it goes by ``pick``.
 
     ``switches``: above each candidate, by position.
     """
 
     def near(candidates: Sequence[int], count: int, taken: Sequence[int]) -> tuple[int, ...]:
-        pairing = paired(asked, [switches[place] for place in taken])
+        pairing = pair_gpus(asked, [switches[place] for place in taken])
         close = [place for place in candidates if place in taken or pairing.is_near(switches[place])]
         liked = pick(close if len(close) >= count else candidates, count, taken)
         order = dict.fromkeys((*liked, *close, *candidates))
@@ -138,7 +138,7 @@ def near_nics(asked: Sequence[PoolAsk], switches: Sequence[PcieSwitches], pick: 
     return near
 
 
-def _too_few(container: str, pairs: int, wanted: int) -> Refusal:
+def _too_few_pairs(container: str, pairs: int, wanted: int) -> Refusal:
     found = f"{pairs} of {wanted}" if pairs else "none"
     detail = f"{found} of its GPUs would have a network device under the same PCIe switch"
     return Refusal(((Reason.TOO_FEW_PAIRS, 1),), container=container, detail=detail)

@@ -11,7 +11,7 @@ from purser.core.device.resources import MIG_PREFIX, mig_resource
 from purser.core.fleet import NodeState
 from purser.core.mig import MigKind
 from purser.core.mig.choice import chooser
-from purser.core.mig.on_demand import asked_profile, kind_of, may_have_instances, taken_mask
+from purser.core.mig.on_demand import asked_profile, can_use_instances, kind_of, taken_mask
 from purser.core.model import Device, DeviceMode, DeviceRequest, Enforcement, MigPlacement
 
 
@@ -57,7 +57,7 @@ class DeviceOffer(NamedTuple):
         if not self.mig_kind:
             return self.replicas if self.resource == asked.resource else 0
         kind, profile = self.kind, asked_profile(self._device, asked)
-        if kind is None or profile is None or not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
+        if kind is None or profile is None or not can_use_instances(asked.resource, asked.count, asked.modes_allowed):
             return 0
         tables = chooser(kind)
         return int(tables.counts[taken_mask(self._device, ()), tables.column(profile.name)])
@@ -98,7 +98,7 @@ class FleetOffers(msgspec.Struct, frozen=True):
 
     def most_of(self, asked: DeviceRequest) -> int:
         """How many devices, or parts or instances of them, a container can have on any one node."""
-        return max((_most_on(node, asked) for node in self.nodes), default=0)
+        return max((_max_devices_on(node, asked) for node in self.nodes), default=0)
 
     def largest_of(self, modes: Iterable[DeviceMode]) -> int:
         """The memory of the largest share in any of these modes, none: in any; 0: there is none."""
@@ -117,10 +117,10 @@ class FleetOffers(msgspec.Struct, frozen=True):
 
 def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
     """None: there is no node."""
-    distinct = {tuple([_facts(state.device) for state in node.devices]) for node in nodes}
-    if not distinct:
+    distinct_nodes = {tuple([_facts(state.device) for state in node.devices]) for node in nodes}
+    if not distinct_nodes:
         return None
-    offered = frozenset(tuple(map(DeviceOffer._make, devices)) for devices in distinct)
+    offered = frozenset(tuple(map(DeviceOffer._make, devices)) for devices in distinct_nodes)
     largest: dict[DeviceMode, int] = {}
     modes: dict[str, set[DeviceMode]] = {}
     each = {device for devices in offered for device in devices}
@@ -138,9 +138,9 @@ def offers_of(nodes: Iterable[NodeState]) -> FleetOffers | None:
     )
 
 
-def _most_on(node: Sequence[DeviceOffer], asked: DeviceRequest) -> int:
+def _max_devices_on(node: Sequence[DeviceOffer], asked: DeviceRequest) -> int:
     most = [(offer, count * offer.most_of(asked)) for offer, count in Counter(node).items()]
-    of_sort = Counter[bool]()
+    count_by_kind = Counter[bool]()
     for offer, each in most:
-        of_sort[offer.is_mig] += 0 if offer.one_each else each
-    return max((*of_sort.values(), *(min(each, 1) for _, each in most)), default=0)
+        count_by_kind[offer.is_mig] += 0 if offer.one_each else each
+    return max((*count_by_kind.values(), *(min(each, 1) for _, each in most)), default=0)

@@ -65,10 +65,10 @@ def order_key(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candida
     For what goes by the fleet as arrays another word stands in here (`STAND_INS`), where no arrays are at hand.
     """
     words = [STAND_INS.get(word, word) for word in policy]
-    return (_BOUND if numa_bind else _ALONE)[words[0]] if len(words) == 1 else _chain(words, numa_bind)
+    return (_BOUND if numa_bind else _ALONE)[words[0]] if len(words) == 1 else _build_key(words, numa_bind)
 
 
-def _chain(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
+def _build_key(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
     words = [_WORDS[word] for word in policy if word in _WORDS] or [_WORDS[GpuPolicy.SPREAD]]
     if numa_bind:
         words.insert(0, _WORDS[GpuPolicy.NUMA])

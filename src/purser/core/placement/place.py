@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from purser.core.fleet import NodeState
-from purser.core.fleet.kubelet_snapshot import Arrival, emptied, pools_granted
-from purser.core.fleet.live import has_mig_and_others
+from purser.core.fleet.kubelet_snapshot import Arrival, pools_granted, without_allocations
+from purser.core.fleet.live import has_mixed_devices
 from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.ledger import UNUSED
+from purser.core.ledger import NO_USAGE
 from purser.core.model import ContainerKind, ContainerRequest, GpuNic, PodRequest
 from purser.core.placement.granted import DeviceAssignment, Placement, placement_of
 from purser.core.placement.half_placed import HalfPlacedPod, Preference
-from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
+from purser.core.placement.kubelet import AdmittedChoice, find_admitted, restrict_to_cpu_nodes
 from purser.core.placement.kubelet_prediction import Granted
 from purser.core.placement.nics import PodPools
 from purser.core.placement.reasons import Reason, Refusal
@@ -58,22 +58,22 @@ def decide(
 
 def _is_used(node: NodeState) -> bool:
     """Whether anything is taken of the node, or about to be."""
-    by_kubelet = node.kubelet is not None and node.kubelet != emptied(node.kubelet)
-    return by_kubelet or any(state.usage != UNUSED for state in node.devices)
+    is_used_by_kubelet = node.kubelet is not None and node.kubelet != without_allocations(node.kubelet)
+    return is_used_by_kubelet or any(state.usage != NO_USAGE for state in node.devices)
 
 
 def _decide(
     node: NodeState, request: PodRequest, policy: PolicySettings, left: QuotaLimits, preference: Preference | None
 ) -> DeviceAssignment | Refusal:
-    verdict = _admitted(node, request, policy, left, preference)
+    verdict = _choose_admitted(node, request, policy, left, preference)
     is_refused = isinstance(verdict, Refusal)
     if is_refused and request.gpu_nic is GpuNic.PREFERRED and node.inventory.pools:
         # No pair is worth a pod that waits.
-        return _admitted(node, msgspec.structs.replace(request, gpu_nic=None), policy, left, preference)
+        return _choose_admitted(node, msgspec.structs.replace(request, gpu_nic=None), policy, left, preference)
     return verdict
 
 
-def _admitted(
+def _choose_admitted(
     node: NodeState, request: PodRequest, policy: PolicySettings, left: QuotaLimits, preference: Preference | None
 ) -> DeviceAssignment | Refusal:
     def choose(narrowed: PodRequest) -> DeviceAssignment | Refusal:
@@ -91,7 +91,7 @@ def _admitted(
     settled = find_admitted(node.kubelet, request, choose, arrival)
     if isinstance(settled, Refusal):
         return settled
-    closer = near_cpus(node, request, granted(settled.choice), settled.after)
+    closer = restrict_to_cpu_nodes(node, request, granted(settled.choice), settled.after)
     nearest = None if closer is None else find_admitted(node.kubelet, closer, choose, arrival)
     if isinstance(nearest, AdmittedChoice) and nearest.choice.pairs >= settled.choice.pairs:
         return nearest.choice
@@ -104,7 +104,7 @@ def _choose(
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
     found = _choose_in_order(node, request, policy, left, preference, None)
-    if isinstance(found, Refusal) and len(request.containers) > 1 and has_mig_and_others(node):
+    if isinstance(found, Refusal) and len(request.containers) > 1 and has_mixed_devices(node):
         # What is left for a container that wants several depends on what those that want one have.
         tries = (_choose_in_order(node, request, policy, left, preference, mig_first) for mig_first in (True, False))
         return next((each for each in tries if not isinstance(each, Refusal)), found)
@@ -126,26 +126,28 @@ def _choose_in_order(
         return HalfPlacedPod(node.devices, request, words, left, preference, pools, mig_first), pools
 
     pod, pools = start()
-    found = _in_turn(pod, pools, rows)
+    found = _place_rows(pod, pools, rows)
     if not pools.missed or not 1 < len(rows) <= MAX_SPARING_CONTAINERS:
         return found
     sparing, most = start()[0].sparing(rows)
-    hand_on = len(rows) < len(request.containers)  # the pairs of init containers count as well, and are not foreseen
-    if most <= _pairs(found) and not hand_on:
+    has_handovers = len(rows) < len(
+        request.containers
+    )  # the pairs of init containers count as well, and are not foreseen
+    if most <= _pairs(found) and not has_handovers:
         return found
-    again = _in_turn(*start(sparing), rows)
+    again = _place_rows(*start(sparing), rows)
     return again if _pairs(again) > _pairs(found) else found
 
 
-def _in_turn(
+def _place_rows(
     pod: HalfPlacedPod, pools: PodPools, rows: Sequence[tuple[ContainerRequest, ...]]
 ) -> DeviceAssignment | Refusal:
     for row in rows:
         refusal = pod.add(row)
         if refusal is not None:
             return refusal
-    unpaired = pools.refusal(rows[0][0].name if rows else "")
-    return unpaired or DeviceAssignment(tuple(pod.choice), tuple(pod.instances), tuple(pools.shares), pools.pairs)
+    pair_refusal = pools.refusal(rows[0][0].name if rows else "")
+    return pair_refusal or DeviceAssignment(tuple(pod.choice), tuple(pod.instances), tuple(pools.shares), pools.pairs)
 
 
 def _pairs(found: DeviceAssignment | Refusal) -> int:

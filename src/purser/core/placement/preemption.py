@@ -42,14 +42,14 @@ class DisruptionRule(msgspec.Struct, frozen=True):
     """One without conditions is about no pod, as kube-scheduler reads it."""
     allowed: int = 0
     """How many pods may go now."""
-    disrupted: Collection[str] = frozenset()
+    already_disrupted: Collection[str] = frozenset()
     """Names of pods whose going has been counted already."""
 
     def covers(self, pod: Occupant) -> bool:
         """Whether the pod's going counts against it."""
         return (
             pod.namespace == self.namespace
-            and pod.name not in self.disrupted
+            and pod.name not in self.already_disrupted
             and bool(self.selector.requirements)
             and self.selector.matches(pod.labels)
         )
@@ -82,11 +82,11 @@ def least(
     and then reprieved one by one: those that a budget protects first, and of either kind the most important first.
     ``needed`` are not reprieved: kube-scheduler needs what else they free.
     """
-    pods = sorted(lower, key=_importance)
+    pods = sorted(lower, key=_importance_key)
     gone = frozenset(pod.uid for pod in pods)
     if not pods or not fits(gone):
         return None
-    protected = violating(pods, rules)
+    protected = find_violations(pods, rules)
     for pod in sorted(pods, key=lambda pod: pod.uid not in protected):
         spared = gone - {pod.uid}
         if pod.uid not in needed and fits(spared):
@@ -96,7 +96,7 @@ def least(
     return Victims(node, tuple(pod for pod in pods if pod.uid in gone), len(gone & protected))
 
 
-def violating(pods: Iterable[Occupant], rules: Sequence[DisruptionRule]) -> frozenset[str]:
+def find_violations(pods: Iterable[Occupant], rules: Sequence[DisruptionRule]) -> frozenset[str]:
     """Of pods that would go in this order, those whom a budget no longer lets go."""
     left = [rule.allowed for rule in rules]
     by_namespace: dict[str, list[int]] = defaultdict(list)
@@ -112,13 +112,13 @@ def violating(pods: Iterable[Occupant], rules: Sequence[DisruptionRule]) -> froz
     return frozenset(found)
 
 
-def cheapest(candidates: Iterable[Victims]) -> Victims | None:
+def cheapest_victims(candidates: Iterable[Victims]) -> Victims | None:
     """Where the fewest budgets are violated; then where the most important victim is least important, where they are
     least important together, where they are fewest, where the most important of them started last; then by name."""
     return min(candidates, key=_cost, default=None)
 
 
-def _importance(pod: Occupant) -> tuple[int, float, str]:
+def _importance_key(pod: Occupant) -> tuple[int, float, str]:
     """Smaller is more important (MoreImportantPod)."""
     return (-pod.priority, pod.started_at, pod.uid)
 

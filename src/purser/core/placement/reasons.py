@@ -182,9 +182,9 @@ OF_OBSTACLE: dict[int, Reason] = {
     rule.SHORT_OF_MEMORY: Reason.INSUFFICIENT_MEMORY,
     rule.SHORT_OF_CORES: Reason.INSUFFICIENT_CORES,
     rule.NO_COMPUTE: Reason.CORES_EXHAUSTED,
-    rule.IN_COMPANY: Reason.EXCLUSIVE_CONFLICT,
-    rule.NO_PLACE: Reason.NO_MIG_PLACE,
-    rule.UNLIKE: Reason.SHARES_DIFFER,
+    rule.NOT_ALONE: Reason.EXCLUSIVE_CONFLICT,
+    rule.NO_MIG_PLACEMENT: Reason.NO_MIG_PLACE,
+    rule.UNLIKE_OTHERS: Reason.SHARES_DIFFER,
 }
 """By obstacle, in the order in which they are given as reasons; of a GPU that is ``ABSENT`` nothing is said."""
 
@@ -233,7 +233,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
         return f"{counted} ({detail})" if detail else counted
 
 
-class MostFree(NamedTuple):
+class LargestFree(NamedTuple):
     """Of a node's devices that have too little for a container: the most that any has free, and the most in all."""
 
     memory_mib: int = 0
@@ -241,12 +241,12 @@ class MostFree(NamedTuple):
     cores_percent: int = 0
 
 
-def obstructed(
+def build_refusal(
     container: ContainerRequest,
     devices: int,
     obstacles: Mapping[Reason, int],
     for_rest: Reason | None,
-    most: MostFree,
+    most: LargestFree,
     detail: str = "",
     resolvable: bool = False,
     dispute: str = "",
@@ -286,10 +286,10 @@ def dispute_detail(uuid: str, why: str) -> str:
     return f"GPU {uuid} is disputed: {why}"
 
 
-OTHER_INSTANCES = "in addition to what the pod's other containers get there"
+OTHER_INSTANCES_CLAUSE = "in addition to what the pod's other containers get there"
 """Init containers' instances stay as long as the pod."""
 
-PROMISED = Refusal(((Reason.NOMINATED, 1),), resolvable=True)
+PROMISED_REFUSAL = Refusal(((Reason.NOMINATED, 1),), resolvable=True)
 """The pod fits the node, but not beside pods that were nominated to it."""
 
 UNREGISTERED = Refusal(((Reason.UNREGISTERED, 1),))

@@ -16,7 +16,7 @@ from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.mig import MIG_KINDS, MigProfile
 from purser.core.mig.choice import chooser
-from purser.core.mig.on_demand import asked_profile, instance_share, may_have_instances, profile_for
+from purser.core.mig.on_demand import asked_profile, can_use_instances, instance_share, profile_for
 from purser.core.mig.profiles import MAX_MASKS
 from purser.core.model import (
     NVIDIA,
@@ -98,7 +98,7 @@ class PodShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def _has_instances(self, model: Model) -> bool:
         """Whether it gets any of a model that is cut on demand."""
-        return may_have_instances(self.resource, self.gpu_count, self.modes) and self.profile(model) is not None
+        return can_use_instances(self.resource, self.gpu_count, self.modes) and self.profile(model) is not None
 
     def profile(self, model: Model) -> MigProfile | None:
         """The profile that it gets of a model that is cut on demand; None: none will do."""
@@ -122,14 +122,14 @@ def names_model(word: str, model: str) -> bool:
     return word[1:] == model if word.startswith("=") else word.lower() in f"nvidia-{model}".lower()
 
 
-def go_together(asked: DeviceRequest) -> bool:
+def depends_on_combination(asked: DeviceRequest) -> bool:
     """Whether it matters which devices are chosen together, beside how many fit."""
     return asked.numa_bind or bool(asked.linked)
 
 
-def arrays_know(asked: DeviceRequest) -> bool:
+def can_read_from_arrays(asked: DeviceRequest) -> bool:
     """Whether all that a container asks for of devices, beside their uuids, can be read from the fleet as arrays."""
-    return not (go_together(asked) or asked.alike or asked.slices is not None or asked.soft_split)
+    return not (depends_on_combination(asked) or asked.alike or asked.slices is not None or asked.soft_split)
 
 
 def shape_of(request: PodRequest) -> PodShape | None:
@@ -140,12 +140,12 @@ def shape_of(request: PodRequest) -> PodShape | None:
     if len(request.containers) != 1:
         return None
     asked = request.containers[0].devices
-    if asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or not arrays_know(asked):
+    if asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or not can_read_from_arrays(asked):
         return None
     return container_shape(asked, request)
 
 
-def lead_shape(request: PodRequest) -> PodShape:
+def largest_shape(request: PodRequest) -> PodShape:
     """The shape of the container that asks for the most, with what the whole pod asks of CPU and memory."""
     shapes = (container_shape(container.devices, request) for container in request.containers)
     return max(shapes, key=_size)
@@ -243,7 +243,7 @@ def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
     return View(fleet, shape, rows, left, after, takes, fits, fleet.cpu_free_milli[rows], model)
 
 
-def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
+def resources_taken(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
     """What a pod of this shape takes of a node when it is given these GPUs; one that is cut on demand is there once for
     each instance."""
     taken = _take(shape, bool(gpus) and is_share(shape, int(fleet.memory_mib[gpus[0], row])))

@@ -26,7 +26,7 @@ class Sparing:
         for each in reserves:
             self.places.update(each.places)
 
-    def next_row(self) -> None:
+    def begin_next_row(self) -> None:
         """The next row's turn comes: what it is to find is no longer for others."""
         if self._to_come:
             found = self._to_come.pop(0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.placement import kernels
-from purser.core.placement.instances import choose_cut, rate_cut
+from purser.core.placement.instances import choose_cut, rate_partitioned
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
 from purser.core.placement.shape import PodShape, view
@@ -45,11 +45,11 @@ class ShapeTable:
 
     def known(self, shape: PodShape) -> KnownScores:
         """All there is to know of a shape, up to date. To be read before the next call."""
-        known = self._recall(shape)
-        self._renew(known, shape)
+        known = self._known_scores(shape)
+        self._update_scores(known, shape)
         if known.epoch != self.policy.epoch:  # it became another one at the sight of new nodes
-            known = self._recall(shape)
-            self._renew(known, shape)
+            known = self._known_scores(shape)
+            self._update_scores(known, shape)
         return known
 
     def gpus(self, shape: PodShape, row: int) -> tuple[int, ...]:
@@ -61,13 +61,13 @@ class ShapeTable:
         found = view(self.fleet, shape, np.array([row], np.intp))  # it may have too little CPU, as the fleet has it
         return self.policy.choose(replace(found, fits=np.ones(1, np.bool_)))
 
-    def _renew(self, known: KnownScores, shape: PodShape) -> None:
-        rows = self._outdated(known)
+    def _update_scores(self, known: KnownScores, shape: PodShape) -> None:
+        rows = self._outdated_rows(known)
         if not len(rows):
             return
         found = view(self.fleet, shape, rows)
         if self.fleet.has_partitioned_gpus:
-            scores, gpus = rate_cut(found, self.policy)
+            scores, gpus = rate_partitioned(found, self.policy)
         else:
             scores, gpus = self.policy.rate(found)
         known.scores[rows] = np.where(found.fits, scores, -np.inf)
@@ -76,7 +76,7 @@ class ShapeTable:
             known.epoch = self.policy.epoch
         known.as_of = self.fleet.clock
 
-    def _recall(self, shape: PodShape) -> KnownScores:
+    def _known_scores(self, shape: PodShape) -> KnownScores:
         known = self._known.pop(shape, None)
         if known is None or known.epoch != self.policy.epoch or len(known.scores) != len(self.fleet.live):
             known = KnownScores(len(self.fleet.live), self.policy.epoch)
@@ -85,7 +85,7 @@ class ShapeTable:
             del self._known[next(iter(self._known))]
         return known
 
-    def _outdated(self, known: KnownScores) -> Rows:
+    def _outdated_rows(self, known: KnownScores) -> Rows:
         if known.as_of == self.fleet.clock:
             return _NO_ROWS
         changed: Rows = (self.fleet.changed_at > (known.as_of if self.policy.steady else 0)).nonzero()[0]

@@ -19,7 +19,7 @@ from purser.core.fleet.live import LiveArrays
 from purser.core.fleet.rule import FleetColumns, GpuDemand, Obstacles
 from purser.core.model import ContainerRequest, DeviceRequest
 from purser.core.placement.kernels.arguments import Bools, Ints
-from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
+from purser.core.placement.reasons import OF_OBSTACLE, LargestFree, Reason, Refusal, build_refusal, dispute_detail
 from purser.core.placement.shape import PodShape, columns_of, demand_of
 
 _REASONS = tuple(dict.fromkeys(OF_OBSTACLE.values()))
@@ -135,15 +135,15 @@ class Verdicts:
         over_quota = self._ask.quota is Quota.PART and obstacles[Reason.QUOTA_NOT_FIT]
         for_rest = None if over_quota else Reason.TOO_FEW_GPUS
         memory, cores = int(self._memory_free[rows].max()), int(self._cores_free[rows].max())
-        most = MostFree(
+        most = LargestFree(
             memory if obstacles[Reason.INSUFFICIENT_MEMORY] else 0,
             int(self._memory_largest[rows].max()),
             cores if obstacles[Reason.INSUFFICIENT_CORES] else 0,
         )
-        dispute = self._dispute(rows, container.devices) if obstacles[Reason.DISPUTED] else ""
-        return obstructed(container, devices, obstacles, for_rest, most, "", bool(resolvable), dispute)
+        dispute = self._find_dispute(rows, container.devices) if obstacles[Reason.DISPUTED] else ""
+        return build_refusal(container, devices, obstacles, for_rest, most, "", bool(resolvable), dispute)
 
-    def _dispute(self, rows: Rows, asked: DeviceRequest) -> str:
+    def _find_dispute(self, rows: Rows, asked: DeviceRequest) -> str:
         """One of the disputes on these nodes; empty where the request's UUIDs rule these GPUs out."""
         found = map(self._live.fleet.node, map(self._live.arrays.names.__getitem__, rows[:1].tolist()))
         states = (state for node in found if node is not None for state in node.devices)

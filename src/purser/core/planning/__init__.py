@@ -9,14 +9,24 @@ replacement by the same decision as when it runs (`purser.core.placement`), on t
 """
 
 from purser.core.planning.bound import NoBoundError, least_cost
-from purser.core.planning.model import LOST, MOVED, WAITS, GpuPod, Occupancy, PlanStep, Room, RoomPlan, RoomRequest
+from purser.core.planning.model import (
+    LOST_POD_PRICE,
+    MOVED_POD_PRICE,
+    WAITING_POD_PRICE,
+    GpuPod,
+    Occupancy,
+    PlanStep,
+    Room,
+    RoomPlan,
+    RoomRequest,
+)
 from purser.core.planning.rooms import usable_gpus
 from purser.core.planning.search import plan, rehearse
 
 __all__ = [
-    "LOST",
-    "MOVED",
-    "WAITS",
+    "LOST_POD_PRICE",
+    "MOVED_POD_PRICE",
+    "WAITING_POD_PRICE",
     "GpuPod",
     "NoBoundError",
     "Occupancy",

@@ -16,8 +16,8 @@ import numpy as np
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.model import ContainerRequest, PodRequest
 from purser.core.placement.shape import container_shape
-from purser.core.planning.model import LOST, MOVED, WAITS, Occupancy, RoomRequest
-from purser.core.planning.rooms import holders, may_go, sites, usable
+from purser.core.planning.model import LOST_POD_PRICE, MOVED_POD_PRICE, WAITING_POD_PRICE, Occupancy, RoomRequest
+from purser.core.planning.rooms import evictable_pod, holders, sites, usable
 
 MAX_SECONDS = 20.0
 """For the solver; what it has proved by then is a bound as well."""
@@ -113,8 +113,10 @@ class _Program:
     def _fill(self, nodes: set[str]) -> None:
         """``nodes``: where room may be made."""
         fleet = self._occupancy.fleet
-        movable = {uid: pod for uid in fleet.ledger.uids() if (pod := may_go(self._occupancy, uid)) is not None}
-        kinds = {uid: self._kind(pod.request) for uid, pod in movable.items()}
+        evictable = {
+            uid: pod for uid in fleet.ledger.uids() if (pod := evictable_pod(self._occupancy, uid)) is not None
+        }
+        kinds = {uid: self._kind(pod.request) for uid, pod in evictable.items()}
         whole: defaultdict[_Pool, set[int]] = defaultdict(set)
         for need in {need for kind in kinds.values() for need in kind.needs if need.whole}:
             whole[need.pool].add(need.whole)
@@ -125,56 +127,60 @@ class _Program:
                 if not state.closed:
                     free[_pool(state)] += state.device.memory_mib - state.usage.memory_mib
             leaving: dict[str, int] = {}
-            for uid in (grant.pod_uid for grant in fleet.ledger.grants(node.name) if grant.pod_uid in movable):
+            for uid in (grant.pod_uid for grant in fleet.ledger.grants(node.name) if grant.pod_uid in evictable):
                 several = len(fleet.ledger.held(uid)) > 1  # else a part of it would leave a part of them
-                leaving[uid] = self._variable(WAITS if movable[uid].returns else LOST, 1, integral=several)
-                if movable[uid].returns:
+                leaving[uid] = self._variable(
+                    WAITING_POD_PRICE if evictable[uid].returns else LOST_POD_PRICE, 1, is_integer=several
+                )
+                if evictable[uid].returns:
                     self._flows[kinds[uid]].append(leaving[uid])
                 for pool, mib in self._held(uid, pools).items():
                     self._capacity[pool].append((leaving[uid], -float(mib)))
             self._empty(node, leaving, whole, node.name in nodes)
         self._limit([(room, -1.0) for room in self._rooms], -self._wish.nodes)
-        self._assign_landings()
+        self._assign_places()
         for pool, terms in self._capacity.items():
             self._limit(terms, free[pool])
 
     def _empty(
-        self, node: NodeState, leaving: Mapping[str, int], whole: Mapping[_Pool, set[int]], may_be_room: bool
+        self, node: NodeState, leaving: Mapping[str, int], whole: Mapping[_Pool, set[int]], can_hold_room: bool
     ) -> None:
         """What a node's idle GPUs, and those that become so, are for: room, or pods that want whole ones."""
         ledger, held = self._occupancy.fleet.ledger, holders(self._occupancy, node.name)
         idle, emptied = 0, []
         here: Counter[_Pool] = Counter()
-        for_room: list[tuple[_Pool, int | None]] = []
+        room_pools: list[tuple[_Pool, int | None]] = []
         for state in node.devices:
             uuid = state.device.uuid
             uids = {uid for uid in held.get(uuid, ()) if ledger.held(uid)[uuid].memory_mib}
             if state.closed or not uids <= leaving.keys():
                 continue
-            gpu = self._gpu_becomes_idle(leaving[uid] for uid in uids) if uids else None
+            gpu = self._add_idle_gpu(leaving[uid] for uid in uids) if uids else None
             here[_pool(state)] += 1
             if gpu is None:
                 idle += 1
             else:
                 emptied.append(gpu)
             if usable(state):
-                for_room.append((_pool(state), gpu))
-        takers = [(self._wish.gpus, self._room(for_room))] if may_be_room and len(for_room) >= self._wish.gpus else []
+                room_pools.append((_pool(state), gpu))
+        takers = (
+            [(self._wish.gpus, self._room(room_pools))] if can_hold_room and len(room_pools) >= self._wish.gpus else []
+        )
         for pool, number in here.items():
             for count in sorted(count for count in whole.get(pool, ()) if count <= number):
                 place = self._variable(0, number // count)
                 self._places[pool, count].append(place)
                 takers.append((count, place))
-        self._share_out(takers, idle, emptied)
+        self._distribute_gpus(takers, idle, emptied)
 
-    def _gpu_becomes_idle(self, leaving: Iterable[int]) -> int:
+    def _add_idle_gpu(self, leaving: Iterable[int]) -> int:
         """Whether a GPU becomes idle: all who hold it leave."""
         gpu = self._variable(0, 1)
         for each in leaving:
             self._limit([(gpu, 1.0), (each, -1.0)], 0)
         return gpu
 
-    def _share_out(self, takers: Sequence[tuple[int, int]], idle: int, emptied: Sequence[int]) -> None:
+    def _distribute_gpus(self, takers: Sequence[tuple[int, int]], idle: int, emptied: Sequence[int]) -> None:
         """``takers``: how many GPUs each takes, and how many there are of it.
 
         As GPUs come whole, more than what is idle gives needs what is lacking for the next one, for each size and all
@@ -190,7 +196,7 @@ class _Program:
 
     def _room(self, gpus: Sequence[tuple[_Pool, int | None]]) -> int:
         """Whether room is made on a node with these GPUs, None: idle ones."""
-        room = self._variable(0, 1, integral=True)
+        room = self._variable(0, 1, is_integer=True)
         self._rooms.append(room)
         emptied = [gpu for _, gpu in gpus if gpu is not None]
         idle = len(gpus) - len(emptied)
@@ -200,13 +206,13 @@ class _Program:
             self._capacity[pool].append((room, float(self._wish.gpus * pool.memory_mib)))
         return room
 
-    def _assign_landings(self) -> None:
+    def _assign_places(self) -> None:
         """Who leaves and returns lands at most once, or waits."""
         landed: defaultdict[tuple[_Pool, int], list[int]] = defaultdict(list)
         for kind, sources in self._flows.items():
             landing = []
             for need in kind.needs:
-                landing.append(self._variable(MOVED - WAITS, np.inf))
+                landing.append(self._variable(MOVED_POD_PRICE - WAITING_POD_PRICE, np.inf))
                 self._capacity[need.pool].append((landing[-1], float(need.mib)))
                 if need.whole:
                     landed[need.pool, need.whole].append(landing[-1])
@@ -229,10 +235,10 @@ class _Program:
                 found[pools[uuid]] += usage.memory_mib
         return found
 
-    def _variable(self, price: float, most: float, *, integral: bool = False) -> int:
+    def _variable(self, price: float, most: float, *, is_integer: bool = False) -> int:
         self.prices.append(price)
         self.most.append(most)
-        self.integral.append(int(integral))
+        self.integral.append(int(is_integer))
         return len(self.prices) - 1
 
     def _limit(self, terms: Iterable[tuple[int, float]], limit: float) -> None:

@@ -7,13 +7,13 @@ import msgspec
 from purser.core.fleet import Fleet
 from purser.core.model import PodRequest
 
-MOVED = 1
+MOVED_POD_PRICE = 1
 """Price of a pod whose replacement has a place: it restarts."""
 
-WAITS = 10
+WAITING_POD_PRICE = 10
 """Price of a pod whose replacement has none now and waits."""
 
-LOST = 100
+LOST_POD_PRICE = 100
 """Price of a pod that nothing recreates."""
 
 
@@ -50,7 +50,7 @@ class GpuPod(msgspec.Struct, frozen=True):
     @property
     def least_price(self) -> int:
         """What its eviction costs at least."""
-        return MOVED if self.returns else LOST
+        return MOVED_POD_PRICE if self.returns else LOST_POD_PRICE
 
 
 class Occupancy(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 from purser.core.fleet import FreeResources
 from purser.core.model import Grant, GrantState, NodeInventory
 from purser.core.placement import Evaluation, Evaluator, Refusal, best, to_grant
-from purser.core.planning.model import LOST, MOVED, WAITS, Occupancy, PlanStep, Room
+from purser.core.planning.model import LOST_POD_PRICE, MOVED_POD_PRICE, WAITING_POD_PRICE, Occupancy, PlanStep, Room
 from purser.core.pod.requests import EffectiveRequests
 
 
@@ -54,22 +54,22 @@ class Rehearsal:
         while [before.step for before in self._done] != known[: len(self._done)]:
             self._undo()
         for step in known[len(self._done) :]:
-            self._repeat(step)
+            self._replay_step(step)
 
     def evict(self, uid: str) -> PlanStep | None:
         """Evict a pod and place its replacement; None where its budget lets nobody go. The fleet is as after it."""
         pod = self._occupancy.pods[uid]
         if pod.budget and self._occupancy.allowed.get(pod.budget, 0) - self._down.get(pod.budget, 0) < 1:
             return None
-        grant, state = self._released(uid)
+        grant, state = self._release_grant(uid)
         asked = pod.request
         free = [(grant.node, self._fleet.free_resources(grant.node))]
         self._give(grant.node, asked.cpu_milli, asked.memory_mib, -1)
         landed = self._place(uid) if pod.returns else None
-        price = LOST if not pod.returns else WAITS if landed is None else MOVED
+        price = LOST_POD_PRICE if not pod.returns else WAITING_POD_PRICE if landed is None else MOVED_POD_PRICE
         to, to_gpus = ("", ()) if landed is None else (landed.node, _gpus(landed))
         step = PlanStep(uid, asked.key, grant.node, _gpus(grant), price, to, to_gpus, pod.returns)
-        self._land(_UndoRecord(step, grant, state, tuple(free), landed))
+        self._place_replacement(_UndoRecord(step, grant, state, tuple(free), landed))
         return step
 
     def has_place(self, uid: str) -> bool:
@@ -111,31 +111,31 @@ class Rehearsal:
 
     def _cordon(self, rooms: Iterable[Room]) -> None:
         wanted = {room.node: room.uuids for room in rooms}
-        if any(self._cordon_now(name) != wanted.get(name) for name in wanted.keys() | self._inventories.keys()):
+        if any(self._newly_cordoned(name) != wanted.get(name) for name in wanted.keys() | self._inventories.keys()):
             while self._done:
                 self._undo()
         for name in [name for name in self._inventories if name not in wanted]:
             self._fleet.set_inventory(self._inventories.pop(name))
         for name, uuids in wanted.items():
-            if self._cordon_now(name) != uuids:
+            if self._newly_cordoned(name) != uuids:
                 node = self._fleet.node(name)
                 assert node is not None, "GPUs can be freed only on nodes of the fleet"
                 before = self._inventories.setdefault(name, node.inventory)
                 self._fleet.set_inventory(msgspec.structs.replace(before, cordoned=(*before.cordoned, *uuids)))
 
-    def _cordon_now(self, name: str) -> tuple[str, ...] | None:
+    def _newly_cordoned(self, name: str) -> tuple[str, ...] | None:
         before, node = self._inventories.get(name), self._fleet.node(name)
         return None if before is None or node is None else node.inventory.cordoned[len(before.cordoned) :]
 
-    def _repeat(self, step: PlanStep) -> None:
+    def _replay_step(self, step: PlanStep) -> None:
         known = self._known[step]
-        grant, state = self._released(step.uid)
+        grant, state = self._release_grant(step.uid)
         asked = self._occupancy.pods[step.uid].request
         free = ((grant.node, self._fleet.free_resources(grant.node)),)
         self._give(grant.node, asked.cpu_milli, asked.memory_mib, -1)
-        self._land(_UndoRecord(step, grant, state, free, known))
+        self._place_replacement(_UndoRecord(step, grant, state, free, known))
 
-    def _land(self, before: _UndoRecord) -> None:
+    def _place_replacement(self, before: _UndoRecord) -> None:
         """The replacement takes its place."""
         landed, pod = before.landed, self._occupancy.pods[before.step.uid]
         if landed is not None:
@@ -161,7 +161,7 @@ class Rehearsal:
         for name, free in before.free:
             self._fleet.set_free_resources(name, free)
 
-    def _released(self, uid: str) -> tuple[Grant, GrantState]:
+    def _release_grant(self, uid: str) -> tuple[Grant, GrantState]:
         ledger = self._fleet.ledger
         state, grant = ledger.state(uid), ledger.release(uid)
         assert grant is not None and state is not None, "only pods with grants can be evicted"

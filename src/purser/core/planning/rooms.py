@@ -17,7 +17,7 @@ from purser.core.planning.model import GpuPod, Occupancy, Room, RoomRequest
 MAX_SETS = 20_000
 """Sets of GPUs of one node that are looked at: 8 of 16 are 12 870."""
 
-MAX_KEPT = 128
+MAX_KEPT_SITES = 128
 """Of these, the cheapest."""
 
 
@@ -60,7 +60,7 @@ def holders(occupancy: Occupancy, node: str) -> dict[str, frozenset[str]]:
     return {uuid: frozenset(uids) for uuid, uids in found.items()}
 
 
-def may_go(occupancy: Occupancy, uid: str) -> GpuPod | None:
+def evictable_pod(occupancy: Occupancy, uid: str) -> GpuPod | None:
     """The pod, where it may be evicted."""
     pod = occupancy.pods.get(uid)
     if pod is None or pod.stays or (pod.budget and occupancy.allowed.get(pod.budget, 0) < 1):
@@ -85,7 +85,7 @@ def _on_node(occupancy: Occupancy, node: NodeState, gpus: int) -> tuple[list[Sit
     prices: dict[str, int] = {}
     open_gpus: list[str] = []
     for uuid in (state.device.uuid for state in node.devices[:MAX_NODE_DEVICES] if usable(state)):
-        pods = {uid: may_go(occupancy, uid) for uid in held.get(uuid, ())}
+        pods = {uid: evictable_pod(occupancy, uid) for uid in held.get(uuid, ())}
         if all(pods.values()):
             open_gpus.append(uuid)
             prices |= {uid: pod.least_price for uid, pod in pods.items() if pod is not None}
@@ -98,8 +98,8 @@ def _on_node(occupancy: Occupancy, node: NodeState, gpus: int) -> tuple[list[Sit
         open_gpus = [uuid for uuid in open_gpus if uuid in kept]
     found = [_site(node.name, uuids, held, prices) for uuids in combinations(open_gpus, gpus)]
     found.sort(key=lambda site: (site.price, len(site.uids), site.room))
-    left_out = found[MAX_KEPT].price if len(found) > MAX_KEPT else math.inf
-    return found[:MAX_KEPT], left_out if is_all else 0
+    left_out = found[MAX_KEPT_SITES].price if len(found) > MAX_KEPT_SITES else math.inf
+    return found[:MAX_KEPT_SITES], left_out if is_all else 0
 
 
 def _site(node: str, uuids: Sequence[str], held: Mapping[str, frozenset[str]], prices: Mapping[str, int]) -> Site:
@@ -107,7 +107,7 @@ def _site(node: str, uuids: Sequence[str], held: Mapping[str, frozenset[str]], p
     return Site(sum(map(prices.__getitem__, uids)), Room(node, tuple(uuids)), uids)
 
 
-def in_order(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple[int, tuple[Site, ...]]]:
+def choices_by_price(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple[int, tuple[Site, ...]]]:
     """Every choice of sites on as many different nodes as wanted with what it costs at least, the cheapest first.
     ``found``: the cheapest first. What is kept in memory grows with the choices that are taken."""
     by_node: dict[str, list[Site]] = {}
@@ -123,7 +123,7 @@ def in_order(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple[int, tu
     while heap:
         price, _, places = heapq.heappop(heap)
         yield price, tuple(nodes[node][at] for node, at in places)
-        for after in _next_costlier(nodes, places):
+        for after in _next_choices(nodes, places):
             if after not in seen:
                 seen.add(after)
                 heapq.heappush(heap, (_price(nodes, after), next(serial), after))
@@ -137,7 +137,7 @@ def _price(nodes: Sequence[Sequence[Site]], places: _Places) -> int:
     return sum(nodes[node][at].price for node, at in places)
 
 
-def _next_costlier(nodes: Sequence[Sequence[Site]], places: _Places) -> Iterator[_Places]:
+def _next_choices(nodes: Sequence[Sequence[Site]], places: _Places) -> Iterator[_Places]:
     """What is next to a choice: a node's next site, or the next node's first instead of a node's first. So each is
     reached, and never by one that costs more."""
     taken = {node for node, _ in places}

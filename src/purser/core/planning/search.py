@@ -16,10 +16,18 @@ from itertools import count, islice
 import msgspec
 
 from purser.core.placement import Evaluator
-from purser.core.placement.shape import lead_shape
-from purser.core.planning.model import MOVED, WAITS, Occupancy, PlanStep, Room, RoomPlan, RoomRequest
+from purser.core.placement.shape import largest_shape
+from purser.core.planning.model import (
+    MOVED_POD_PRICE,
+    WAITING_POD_PRICE,
+    Occupancy,
+    PlanStep,
+    Room,
+    RoomPlan,
+    RoomRequest,
+)
 from purser.core.planning.rehearsal import Rehearsal
-from purser.core.planning.rooms import Site, in_order, may_go, sites
+from purser.core.planning.rooms import Site, choices_by_price, evictable_pod, sites
 from purser.core.policy.settings import DEFAULT_POLICIES, PolicySettings
 
 MAX_DECISIONS = 4000
@@ -67,7 +75,7 @@ def rehearse(
     try:
         rehearsal.restore_state(rooms, ())
         for uid in uids:
-            step = rehearsal.evict(uid) if may_go(occupancy, uid) else None
+            step = rehearsal.evict(uid) if evictable_pod(occupancy, uid) else None
             if step is None:
                 break
             steps.append(step)
@@ -93,7 +101,7 @@ class _Search:
         self._max_decisions = max_decisions
         self._sites = sites(occupancy, wish.gpus)
         self._movable = sorted(
-            (uid for uid in occupancy.fleet.ledger.uids() if may_go(occupancy, uid)), key=self._smallest_first
+            (uid for uid in occupancy.fleet.ledger.uids() if evictable_pod(occupancy, uid)), key=self._size_key
         )
         self._best: tuple[PlanStep, ...] = ()
         self._chosen: tuple[Site, ...] = ()
@@ -101,7 +109,7 @@ class _Search:
 
     def run(self) -> RoomPlan | None:
         self._greedy_plan()
-        is_cheapest = self._cost <= self._sites.complete_below and self._best_first()
+        is_cheapest = self._cost <= self._sites.complete_below and self._search_best_first()
         if math.isinf(self._cost):
             return None
         return RoomPlan(tuple(site.room for site in self._chosen), self._best, is_cheapest)
@@ -112,9 +120,9 @@ class _Search:
         likely = self._sites_by_likely_cost()
         self._room_by_room(likely)
         for part, found in ((_GREEDY_SHARE / 2, likely), (_GREEDY_SHARE, self._sites.each)):
-            self._first_of(in_order(found, self._wish), self._max_decisions * part)
+            self._try_choices(choices_by_price(found, self._wish), self._max_decisions * part)
 
-    def _first_of(self, choices: Iterator[tuple[int, tuple[Site, ...]]], most: float) -> None:
+    def _try_choices(self, choices: Iterator[tuple[int, tuple[Site, ...]]], most: float) -> None:
         for least, chosen in islice(choices, MAX_CHOICES):
             is_over = self._rehearsal.decisions >= most
             if least >= self._cost or (is_over and not math.isinf(self._cost)):
@@ -155,10 +163,10 @@ class _Search:
             if uid in prices:
                 continue
             pod, is_over = self._pods[uid], self._rehearsal.decisions >= int(self._max_decisions * _PLACES_SHARE)
-            key = lead_shape(pod.request), len(pod.request.containers), pod.nodes
+            key = largest_shape(pod.request), len(pod.request.containers), pod.nodes
             if pod.returns and key not in places and not is_over:
                 places[key] = self._rehearsal.has_place(uid)
-            prices[uid] = pod.least_price if not pod.returns or places.get(key, True) else WAITS
+            prices[uid] = pod.least_price if not pod.returns or places.get(key, True) else WAITING_POD_PRICE
         found = [
             msgspec.structs.replace(site, price=sum(map(prices.__getitem__, site.uids))) for site in self._sites.each
         ]
@@ -167,7 +175,7 @@ class _Search:
     def _empty(self, chosen: tuple[Site, ...], below: float) -> tuple[PlanStep, ...] | None:
         """The steps, where they cost less than that."""
         self._rehearsal.restore_state((site.room for site in chosen), ())
-        waiting = sorted(_uids(chosen), key=self._smallest_first, reverse=True)
+        waiting = sorted(_uids(chosen), key=self._size_key, reverse=True)
         steps: list[PlanStep] = []
         while waiting:
             later = []
@@ -189,9 +197,9 @@ class _Search:
 
     # --- best first
 
-    def _best_first(self) -> bool:
+    def _search_best_first(self) -> bool:
         """Whether nothing cheaper is left."""
-        choices = in_order(self._sites.each, self._wish)
+        choices = choices_by_price(self._sites.each, self._wish)
         following = next(choices, None)
         serial = count()
         heap: list[tuple[float, int, int, _PartialPlan]] = []
@@ -224,7 +232,7 @@ class _Search:
                     heapq.heappush(heap, (bound, -len(steps), next(serial), _PartialPlan(taken.chosen, steps)))
             if not taken.elsewhere:
                 others = msgspec.structs.replace(taken, elsewhere=True)
-                heapq.heappush(heap, (least + MOVED, -len(taken.steps), next(serial), others))
+                heapq.heappush(heap, (least + MOVED_POD_PRICE, -len(taken.steps), next(serial), others))
         return False
 
     def _restore(self, taken: _PartialPlan) -> None:
@@ -232,14 +240,14 @@ class _Search:
 
     def _next(self, taken: _PartialPlan, left: set[str]) -> Iterable[str]:
         if not taken.elsewhere:
-            return sorted(left, key=self._smallest_first, reverse=True)
+            return sorted(left, key=self._size_key, reverse=True)
         gone = {step.uid for step in taken.steps}
         return (uid for uid in self._movable if uid not in left and uid not in gone)
 
     def _least_price(self, uids: Iterable[str]) -> int:
         return sum(self._pods[uid].least_price for uid in uids)
 
-    def _smallest_first(self, uid: str) -> tuple[int, int, str]:
+    def _size_key(self, uid: str) -> tuple[int, int, str]:
         asked = [each.devices for each in self._pods[uid].request.containers]
         memory = max(((each.memory_mib or 0) for each in asked), default=0)
         return sum(each.count for each in asked), memory, uid

@@ -14,10 +14,18 @@ from itertools import chain
 import msgspec
 
 from purser.core.grant.enforcement import control_is_disabled
-from purser.core.grant.share_variables import BESIDE_GPUS, DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, VariableNames
+from purser.core.grant.share_variables import (
+    DEVICES,
+    EXTRA_DEVICE_VARIABLES,
+    LIMITS,
+    LOADER_VARIABLES,
+    MPS,
+    VISIBLE_DEVICES,
+    VariableNames,
+)
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec, PodManifest, VolumeMount
 
-_HIDING = ("", "void", "none")
+_HIDING_VALUES = ("", "void", "none")
 """Values of NVIDIA_VISIBLE_DEVICES that add nothing."""
 
 _DEVICE_MOUNTS = "/run/nvidia-container-devices"
@@ -30,7 +38,7 @@ _DEVICE_FILES = re.compile(r"(/run/nvidia/driver)?/dev/(nvidia|dxg(/|$)|char/195
 _FOLDERS_OF_DEVICE_FILES = ("/dev/char", "/run/nvidia/driver/dev")
 """Those that hold them."""
 
-_INJECTORS = re.compile(
+_INJECTOR_ANNOTATIONS = re.compile(
     r"(cdi\.k8s\.io|.*\.cdi\.k8s\.io|cdi-devices\.(nri\.io|noderesource\.dev)"
     r"|(devices|mounts)\.(nri\.io|noderesource\.dev))/"
     r"|io\.kubernetes\.cri-o\.Devices$",
@@ -54,10 +62,10 @@ _ANNOTATED_FOLDERS = frozenset(
 )
 """And the folders above them, but the root: that is what many an annotation says of a web server."""
 
-_PATH_IN_TEXT = re.compile(r"/[^\s,;:=\"'`\[\]{}()<>|]*")
+_PATH_PATTERN = re.compile(r"/[^\s,;:=\"'`\[\]{}()<>|]*")
 _PATH_OF_CHAR = re.compile(r"/[^\s,;=\"'`\[\]{}()<>|]*")
-_BETWEEN_VALUES = re.compile(r"[,;:={}\[\]\r\n]")
-_BEFORE_SCALAR = re.compile(r"(?:[!&][^\s]*\s+)+")
+_SEPARATORS = re.compile(r"[,;:={}\[\]\r\n]")
+_SCALAR_PREFIX = re.compile(r"(?:[!&][^\s]*\s+)+")
 """Tags and anchors of YAML."""
 _ROOT_AS_SOURCE = re.compile(
     r"[\"']?(?:source|src|host_?path|device|path)[\"']?\s*:\s*[\"']?(/[^\s,;:\"'\[\]{}]*)[\"']?", re.IGNORECASE
@@ -70,10 +78,10 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
 _DMA_BUF = re.compile(r"/dev/(dmabuf_import_helper|udmabuf|dma_heap(/.*)?)")
 """What programs that send GPU memory by network need beside GPUs: they hold no GPU."""
 
-_OUT_OF_PROC = re.compile(r"(/proc/[^/]+(/task/[^/]+)?/(root|cwd)(?=/|$))+")
+_PROC_ROOT_LINK = re.compile(r"(/proc/[^/]+(/task/[^/]+)?/(root|cwd)(?=/|$))+")
 """Ways back to a root of the node; of its first process, to the node's own."""
 
-_LEADS_OUT_OF_PROC = re.compile(r"/proc(/(\d+|self|thread-self|driver)(/|$)|$)")
+_PROC_DEVICE_PATH = re.compile(r"/proc(/(\d+|self|thread-self|driver)(/|$)|$)")
 """What of /proc leads to devices: processes, by their roots and open files, and the driver's own folder."""
 
 _NODE_PATHS = (
@@ -93,7 +101,7 @@ _NODE_PATHS = (
 )
 """Of the node: a pod with one could take devices, or change what others were given."""
 
-_NODE_PATHS_ABOVE = ("/", "/dev", "/run", "/usr", "/usr/local", "/var", "/var/lib", "/var/lib/kubelet")
+_NODE_PATH_PARENTS = ("/", "/dev", "/run", "/usr", "/usr/local", "/var", "/var/lib", "/var/lib/kubelet")
 """And the folders that hold these. Not /tmp and /etc, which pods often have and where these are seldom."""
 
 _MOUNTS_OF_DEVICES = ("/run/nvidia", "/run/nvidia-fabricmanager", "/run/nvidia-persistenced")
@@ -103,8 +111,8 @@ _MOUNTS_ABOVE_LIBRARY = ("/", "/etc", "/usr", "/usr/local")
 _STRONG_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN"})
 """NVIDIA's container toolkit takes them for privileged, and they undo mounts."""
 
-_ASK = "ask for GPUs with nvidia.com/gpu in the limits"
-_ASKED = "the pod gets the GPUs that it asks for"
+_ASK_ADVICE = "ask for GPUs with nvidia.com/gpu in the limits"
+_ASKED_NOTE = "the pod gets the GPUs that it asks for"
 _MAX_FINDINGS = 5
 _MAX_SHOWN_CHARACTERS = 100
 """Characters of what the pod's author wrote that a message repeats."""
@@ -120,14 +128,14 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.cause}: {self.remedy}"
 
 
-def unasked(pod: PodManifest, *, asks: bool = False) -> tuple[Finding, ...]:
+def find_unrequested_access(pod: PodManifest, *, asks: bool = False) -> tuple[Finding, ...]:
     """Where a pod names NVIDIA's devices itself. ``asks``: it asks for GPUs as well, in whichever words."""
-    found = (*_unasked_by_annotations(pod.annotations), *_unasked_by_volumes(pod), *_unasked_by_containers(pod))
-    how = f": {_ASKED}" if asks else f" and {_ASK}"
+    found = (*_find_in_annotations(pod.annotations), *_find_in_volumes(pod), *_find_in_containers(pod))
+    how = f": {_ASKED_NOTE}" if asks else f" and {_ASK_ADVICE}"
     return tuple(msgspec.structs.replace(each, remedy=f"{each.remedy}{how}") for each in found)
 
 
-def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
+def find_widened_access(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
     """Where a pod that requests GPUs would take more than it is granted, or override what its containers are given.
 
     ``parts`` has the containers that ask, and whether for shares. ``by_library`` is False where no node has HAMi-core's
@@ -148,7 +156,7 @@ def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = 
     return tuple(found)
 
 
-def exposes_node(pod: PodManifest) -> bool:
+def exposes_node_devices(pod: PodManifest) -> bool:
     """Whether a hostPath of the pod leads to the node's devices or to Purser's records."""
     return any(True for _ in _node_paths(pod))
 
@@ -163,11 +171,11 @@ def sentence(findings: Iterable[Finding]) -> str:
 # --- without asking
 
 
-def _unasked_by_annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
+def _find_in_annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
     for key, value in annotations.items():
-        by_injector = _INJECTORS.match(key) and (_NVIDIA.search(value) or _NVIDIA.search(key))
+        by_injector = _INJECTOR_ANNOTATIONS.match(key) and (_NVIDIA.search(value) or _NVIDIA.search(key))
         if by_injector or (key not in _NO_REQUESTS and names_gpus(value)):
-            yield Finding(f'annotation "{_short(key)}" names NVIDIA devices directly', "remove it")
+            yield Finding(f'annotation "{_truncate(key)}" names NVIDIA devices directly', "remove it")
 
 
 def names_gpus(value: str) -> bool:
@@ -181,14 +189,14 @@ def names_gpus(value: str) -> bool:
 
 def _readings(value: str) -> Iterator[str]:
     yield value
-    plain = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
+    plain = _ESCAPE.sub(_unescape, value) if "\\" in value else value
     if plain != value:
         yield plain
     if "binary" in plain:
         yield from filter(None, map(_from_base64, _BASE64.findall(plain)))
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     if number := found[1] or found[2] or found[3]:
         code = int(number, 16)
         return chr(code) if code <= sys.maxunicode else ""
@@ -207,7 +215,7 @@ def _names_gpus(text: str) -> bool:
         return True
     if "/" not in text:
         return False
-    paths = chain(_PATH_IN_TEXT.findall(text), _PATH_OF_CHAR.findall(text) if "195:" in text else ())
+    paths = chain(_PATH_PATTERN.findall(text), _PATH_OF_CHAR.findall(text) if "195:" in text else ())
     if any(_ANNOTATED_FILES.match(_plain(path)) for path in paths):
         return True
     if any(_plain(path) in _ANNOTATED_FOLDERS for path in _whole_paths(text)):
@@ -218,22 +226,22 @@ def _names_gpus(text: str) -> bool:
 
 def _whole_paths(text: str) -> Iterator[str]:
     """The paths that are all of a value, of a list's entry, or of a part between colons; in time linear in the text."""
-    for piece in _BETWEEN_VALUES.split(text):
-        scalar = _BEFORE_SCALAR.sub("", piece.partition(" #")[0].strip(" \t-"), count=1).strip(" \t\"'")
+    for piece in _SEPARATORS.split(text):
+        scalar = _SCALAR_PREFIX.sub("", piece.partition(" #")[0].strip(" \t-"), count=1).strip(" \t\"'")
         if scalar.startswith("/"):
             yield scalar
 
 
-def _unasked_by_volumes(pod: PodManifest) -> Iterator[Finding]:
+def _find_in_volumes(pod: PodManifest) -> Iterator[Finding]:
     hosts = {volume.name: volume.host_path.path for volume in pod.volumes if volume.host_path}
     for name, path in hosts.items():
         if _DEVICE_FILES.match(_plain(path)):
-            yield Finding(f'volume "{_short(name)}" is the host path {_short(path)}', "remove it")
+            yield Finding(f'volume "{_truncate(name)}" is the host path {_truncate(path)}', "remove it")
     for container in (*pod.containers, *pod.ephemeral):
         for mount in container.mounts:
             if mount.name in hosts and _reaches_device_files(hosts[mount.name], mount):
                 yield Finding(
-                    f'container "{container.name}" mounts a device file of volume "{_short(mount.name)}"',
+                    f'container "{container.name}" mounts a device file of volume "{_truncate(mount.name)}"',
                     "remove that",
                 )
 
@@ -246,17 +254,17 @@ def _reaches_device_files(host_path: str, mount: VolumeMount) -> bool:
     path = _plain(f"{host_path}/{known}")
     if _DEVICE_FILES.match(path):
         return True
-    begun = path.rstrip("/")
-    leads_on = (
-        _LEADS_OUT_OF_PROC.match(path) is not None
-        or "/proc".startswith(begun)
-        or any(f"{folder}/nvidia".startswith(begun) for folder in ("/dev", *_FOLDERS_OF_DEVICE_FILES))
-        or any(each.startswith(begun) for each in ("/dev/char/195:", "/dev/dxg"))
+    prefix = path.rstrip("/")
+    leads_to_devices = (
+        _PROC_DEVICE_PATH.match(path) is not None
+        or "/proc".startswith(prefix)
+        or any(f"{folder}/nvidia".startswith(prefix) for folder in ("/dev", *_FOLDERS_OF_DEVICE_FILES))
+        or any(each.startswith(prefix) for each in ("/dev/char/195:", "/dev/dxg"))
     )
-    return bool(unknown) and leads_on
+    return bool(unknown) and leads_to_devices
 
 
-def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
+def _find_in_containers(pod: PodManifest) -> Iterator[Finding]:
     for container in (*pod.containers, *pod.ephemeral):
         names = (each.name for each in container.env if DEVICES.has(each.name) and not _hides_devices(each))
         for name in dict.fromkeys(names):
@@ -267,14 +275,14 @@ def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
         for path in _mount_targets(container):
             if _plain(path).startswith(_DEVICE_MOUNTS):
                 yield Finding(
-                    f'container "{container.name}" mounts {_short(path)}, which names GPUs that were not granted',
+                    f'container "{container.name}" mounts {_truncate(path)}, which names GPUs that were not granted',
                     "remove that",
                 )
 
 
 def _hides_devices(variable: ContainerEnvVar) -> bool:
     """Whether it shows fewer devices, if any: the word alone, for a value from elsewhere may be any other."""
-    return variable.name == VISIBLE_DEVICES and variable.value_from is None and variable.value.strip() in _HIDING
+    return variable.name == VISIBLE_DEVICES and variable.value_from is None and variable.value.strip() in _HIDING_VALUES
 
 
 # --- beyond what is granted
@@ -282,16 +290,16 @@ def _hides_devices(variable: ContainerEnvVar) -> bool:
 
 def _annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
     for key, value in annotations.items():
-        if _INJECTORS.match(key) and not _is_for_dma_buf(value):
+        if _INJECTOR_ANNOTATIONS.match(key) and not _is_for_dma_buf(value):
             yield Finding(
-                f'the pod asks for GPUs, but annotation "{_short(key)}" asks for additional devices',
+                f'the pod asks for GPUs, but annotation "{_truncate(key)}" asks for additional devices',
                 "remove the annotation, because Purser's agent adds the granted devices",
             )
 
 
 def _is_for_dma_buf(value: str) -> bool:
     """Whether all that it names is what programs need to send memory by network."""
-    paths = _PATH_IN_TEXT.findall(value)
+    paths = _PATH_PATTERN.findall(value)
     return bool(paths) and "=" not in value and "\\" not in value and all(map(_DMA_BUF.fullmatch, map(_plain, paths)))
 
 
@@ -303,8 +311,8 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
         plain = _plain(path)
         if _exposes_node(plain) or _has_parent_references(path):
             yield Finding(
-                f'the pod asks for GPUs and volume "{_short(volume.name)}" is the host path {_short(path)}, which '
-                "exposes the node's devices or Purser's records to it",
+                f'the pod asks for GPUs and volume "{_truncate(volume.name)}" is the host path {_truncate(path)}, '
+                "which exposes the node's devices or Purser's records to it",
                 "mount a narrower path, or remove the volume",
             )
 
@@ -312,9 +320,9 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
 def _exposes_node(plain: str) -> bool:
     return (
         _is_within(plain, _NODE_PATHS)
-        or plain in _NODE_PATHS_ABOVE
+        or plain in _NODE_PATH_PARENTS
         or _DEVICE_FILES.match(plain) is not None
-        or _LEADS_OUT_OF_PROC.match(plain) is not None
+        or _PROC_DEVICE_PATH.match(plain) is not None
     )
 
 
@@ -330,11 +338,14 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
             container, MPS, "which would make it use a different MPS daemon from the one for its share", "remove it"
         )
         if by_library:
-            yield from _variables(container, LOADER, "which loads libraries before HAMi-core's", instead)
+            yield from _variables(container, LOADER_VARIABLES, "which loads libraries before HAMi-core's", instead)
     if is_share:
         instead = "remove it, or ask for whole GPUs (nvidia.com/gpu alone)"
         yield from _variables(
-            container, BESIDE_GPUS, "for which NVIDIA's container toolkit adds devices of the whole node", instead
+            container,
+            EXTRA_DEVICE_VARIABLES,
+            "for which NVIDIA's container toolkit adds devices of the whole node",
+            instead,
         )
     if is_share and (strong := _strong_capabilities(container)):
         yield Finding(
@@ -351,7 +362,7 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
             or (limited and (_is_within(plain, _MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
         ):
             yield Finding(
-                f'container "{container.name}" asks for GPUs and mounts {_short(path)}, where Purser\'s agent or '
+                f'container "{container.name}" asks for GPUs and mounts {_truncate(path)}, where Purser\'s agent or '
                 "NVIDIA's runtime places the files that limit it",
                 "mount it elsewhere",
             )
@@ -359,12 +370,12 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
 
 def _variables(container: ContainerSpec, names: VariableNames, what: str, remedy: str) -> Iterator[Finding]:
     for name in names.within(variable.name for variable in container.env):
-        yield Finding(f'container "{container.name}" asks for GPUs and sets {_short(name)}, {what}', remedy)
+        yield Finding(f'container "{container.name}" asks for GPUs and sets {_truncate(name)}, {what}', remedy)
     for source in container.env_from:
         if source.prefix.startswith(names.families):
             yield Finding(
                 f'container "{container.name}" asks for GPUs and sets variables that begin with '
-                f"{_short(source.prefix)} (envFrom), {what}",
+                f"{_truncate(source.prefix)} (envFrom), {what}",
                 remedy,
             )
 
@@ -389,7 +400,7 @@ def _mount_targets(container: ContainerSpec) -> Iterator[str]:
 def _plain(path: str) -> str:
     """The path as the kernel finds it: absolute, without detours, /var/run as the link to /run that it is."""
     path = posixpath.normpath(re.sub("/+", "/", f"/{path}"))
-    if climbed := _OUT_OF_PROC.match(path):
+    if climbed := _PROC_ROOT_LINK.match(path):
         path = path[climbed.end() :] or "/"
     return path.removeprefix("/var") if path == "/var/run" or path.startswith("/var/run/") else path
 
@@ -404,5 +415,5 @@ def _has_parent_references(path: str) -> bool:
     return ".." in path.split("/")
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."

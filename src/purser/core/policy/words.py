@@ -127,9 +127,9 @@ def _gpu_policy(word: str) -> GpuPolicy:
     return GpuPolicy.TOPOLOGY_AWARE if word == _TOPOLOGY else _named(GpuPolicy, "GPUs", word)
 
 
-def _named(words: type[Word], of_what: str, name: str) -> Word:
+def _named(words: type[Word], subject: str, name: str) -> Word:
     try:
         return words(name)
     except ValueError:
         there_are = ", ".join(sorted(words))
-        raise ValueError(f"unknown policy {name[:64]!r} for {of_what}: must be one of {there_are}") from None
+        raise ValueError(f"unknown policy {name[:64]!r} for {subject}: must be one of {there_are}") from None

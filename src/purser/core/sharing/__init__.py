@@ -2,8 +2,8 @@
 it. Pure.
 
 `plugin_file` reads the file (`file`), `chosen_config` says which of several a node goes by (`chosen`),
-`plugin_settings` what holds of options, variables and file (`settings`), and `advertised` which kubelet resources come
-of it, with how many replicas (`advertised`).
+`plugin_settings` what holds of options, variables and file (`settings`), and `advertised_devices` which kubelet
+resources come of it, with how many replicas (`advertised_devices`).
 
 Not here: reading texts and folders, MPS daemons, and who gets which replica, which is decided as for any share.
 """
@@ -11,19 +11,19 @@ Not here: reading texts and folders, MPS daemons, and who gets which replica, wh
 from purser.core.sharing.advertised import (
     AdvertisedDevice,
     active,
-    advertised,
-    is_one_each,
+    advertised_devices,
     mps_clients,
-    unlike_upstream,
-    without_effect,
+    refuses_second_replica,
+    settings_without_effect,
+    upstream_differences,
 )
 from purser.core.sharing.chosen import CONFIG_LABEL, ConfigFallback, chosen_config
 from purser.core.sharing.file import PluginFile, ReadFile, SetAside, SharingError, plugin_file
 from purser.core.sharing.settings import (
     PLUGIN_VARIABLES,
     PluginSettings,
-    followable,
     plugin_settings,
+    usable_file,
     with_last_flags,
 )
 from purser.core.sharing.words import MigStrategy, SharingStrategy
@@ -41,14 +41,14 @@ __all__ = [
     "SharingError",
     "SharingStrategy",
     "active",
-    "advertised",
+    "advertised_devices",
     "chosen_config",
-    "followable",
-    "is_one_each",
     "mps_clients",
     "plugin_file",
     "plugin_settings",
-    "unlike_upstream",
+    "refuses_second_replica",
+    "settings_without_effect",
+    "upstream_differences",
+    "usable_file",
     "with_last_flags",
-    "without_effect",
 ]

@@ -1,10 +1,10 @@
 """The kubelet resources that a node's GPUs become by the file: which devices, as how many replicas, with which ids.
 
 The rules are those of k8s-device-plugin's internal/rm. What its releases read and then set aside with a warning
-(``resources``, ``rename`` and ``devices`` of a replicated resource), Purser does, by the same rules: `unlike_upstream`
-says where a file has that. Two things are stricter: no device is replicated by two entries, where upstream hands it out
-twice; and MIG devices stand in the order of their indexes, where upstream takes any. Names that are not recognised as a
-GPU's (`purser.core.device.resources`) are ignored, as upstream does with all of them.
+(``resources``, ``rename`` and ``devices`` of a replicated resource), Purser does, by the same rules:
+`upstream_differences` says where a file has that. Two things are stricter: no device is replicated by two entries,
+where upstream hands it out twice; and MIG devices stand in the order of their indexes, where upstream takes any. Names
+that are not recognised as a GPU's (`purser.core.device.resources`) are ignored, as upstream does with all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from purser.core.sharing.words import MigStrategy, SharingStrategy
 MPS_CLIENTS, MPS_CLIENTS_SINCE_CUDA_13_1 = 48, 60
 """Of one MPS server, from compute capability 7.0 on (NVIDIA's MPS documentation)."""
 MPS_CLIENTS_BEFORE_VOLTA = 16
-MAX_MISSING = 16
+MAX_MISSING_SHOWN = 16
 """Devices that a sentence names."""
 
 VOLTA = (7, 0)
@@ -61,15 +61,15 @@ def active(sharing: Sharing) -> tuple[SharingStrategy, Replicas | None]:
     return (SharingStrategy.TIME_SLICING if sharing.time_slicing else SharingStrategy.NONE), sharing.time_slicing
 
 
-def is_one_each(sharing: Sharing) -> bool:
+def refuses_second_replica(sharing: Sharing) -> bool:
     """Whether a container gets no second replica, which is no more of the GPU: ``failRequestsGreaterThanOne``, which
     holds by default with MPS, and does not with time-slicing."""
     strategy, replicas = active(sharing)
-    fails = replicas.fail_requests_greater_than_one if replicas else None
-    return fails if fails is not None else strategy is SharingStrategy.MPS
+    is_refused = replicas.fail_requests_greater_than_one if replicas else None
+    return is_refused if is_refused is not None else strategy is SharingStrategy.MPS
 
 
-def advertised(
+def advertised_devices(
     gpus: Iterable[NodeGpu], file: PluginFile, strategy: MigStrategy, problems: list[str] | None = None
 ) -> tuple[AdvertisedDevice, ...]:
     """All devices of a node, GPUs by index, each GPU's MIG devices by theirs.
@@ -92,7 +92,7 @@ def advertised(
                 problems.append(f"{where} {trouble}")
             else:
                 replicated[device.uuid] = entry
-    return tuple(_replicated(each, way, replicas, replicated.get(each.uuid)) for each in found)
+    return tuple(_replicate(each, way, replicas, replicated.get(each.uuid)) for each in found)
 
 
 def _why_not_replicated(
@@ -116,7 +116,7 @@ def _why_not_replicated(
     return ""
 
 
-def _replicated(
+def _replicate(
     device: AdvertisedDevice, way: SharingStrategy, replicas: Replicas, entry: ReplicatedResource | None
 ) -> AdvertisedDevice:
     if entry is None:
@@ -127,7 +127,7 @@ def _replicated(
     return msgspec.structs.replace(device, resource=name, sharing=way, replicas=entry.replicas)
 
 
-def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
+def upstream_differences(file: PluginFile) -> tuple[str, ...]:
     """What the file asks for that NVIDIA's plugin sets aside and Purser does, a sentence each: after a migration these
     resources have other names. And the names that Purser ignores as well."""
     _, replicas = active(file.sharing)
@@ -137,13 +137,13 @@ def unlike_upstream(file: PluginFile) -> tuple[str, ...]:
         ("rename", any(replicas and replicas.advertised_as(each) != replicas.by_default(each) for each in entries)),
         ("devices", any(each.devices != "all" for each in entries)),
     )
-    followed = "takes effect here, although NVIDIA's device plugin ignores it"
+    effect = "takes effect here, although NVIDIA's device plugin ignores it"
     names = {rule.name for rule in (*file.resources.gpus, *file.resources.mig)} | {
         e.rename for e in entries if e.rename
     }
     odd = sorted(name for name in names if not is_gpu_resource(name))
     return (
-        *(f"{FILE}: {key} {followed}" for key, is_there in keys if is_there),
+        *(f"{FILE}: {key} {effect}" for key, is_there in keys if is_there),
         *(
             f"{FILE}: resource {name} is ignored: its name must be nvidia.com/gpu.NAME or nvidia.com/mig-NAME"
             for name in odd
@@ -174,7 +174,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
 """Of ``flags``: what Purser does not go by, whether the file says it, and what counts instead."""
 
 
-def without_effect(file: PluginFile) -> tuple[str, ...]:
+def settings_without_effect(file: PluginFile) -> tuple[str, ...]:
     """What the file says and Purser does not go by, a sentence each."""
     found = ((key, instead) for key, is_said, instead in _WITHOUT_EFFECT if is_said(file.flags))
     return tuple(f"{FILE}: flags.{key} has no effect: {instead}" for key, instead in found)
@@ -291,10 +291,10 @@ def _chosen(
         return there[: entry.devices]
     by_name = {**{each.uuid: each for each in there}, **{each.index: each for each in there}}
     if missing := [ref for ref in dict.fromkeys(entry.refs) if ref not in by_name]:
-        device = f"device{'s' * (len(missing) > 1)} {', '.join(missing[:MAX_MISSING])}"
+        device = f"device{'s' * (len(missing) > 1)} {', '.join(missing[:MAX_MISSING_SHOWN])}"
         problems.append(
             f"{where} asks to replicate {device}, which the node does not have as {entry.name}: use indexes or UUIDs "
-            f"of devices that the node has ({', '.join(each.index for each in there[:MAX_MISSING])})"
+            f"of devices that the node has ({', '.join(each.index for each in there[:MAX_MISSING_SHOWN])})"
         )
     return {by_name[ref].uuid: by_name[ref] for ref in entry.refs if ref in by_name}.values()
 

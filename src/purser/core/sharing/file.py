@@ -20,9 +20,9 @@ from msgspec.inspect import type_info
 from purser.core.decoding import UnreadableError, brief
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import SHARED_SUFFIX
-from purser.core.go_json import tidied
+from purser.core.go_json import normalise_keys
 from purser.core.kubernetes.naming import is_subdomain
-from purser.core.salvaging import capped, mistake, salvaged
+from purser.core.salvaging import cap_sentences, mistake_sentence, salvage
 
 FILE = "the device plugin's file"
 """What errors call it."""
@@ -33,7 +33,7 @@ MAX_RESOURCE_NAME = 63
 MAX_NOTES = 20
 """Unknown keys that are named at most."""
 
-_A_DEVICE = "an index (0, or 0:1 for a MIG device) or a UUID"
+_DEVICE_FORM = "an index (0, or 0:1 for a MIG device) or a UUID"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEVICE = re.compile(rf"[0-9]+|[0-9]+:[0-9]+|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII | re.I)
 
@@ -115,7 +115,7 @@ class ReplicatedResource(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "rename", resource_name(self.rename))
         for each in self.refs:
             if not _DEVICE.fullmatch(each):
-                raise ValueError(f"device {brief(each, 80)} is not a device: must be {_A_DEVICE}")
+                raise ValueError(f"device {brief(each, 80)} is not a device: must be {_DEVICE_FORM}")
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -250,15 +250,15 @@ def plugin_file(value: Any) -> ReadFile:
     unknown: list[str] = []
     problems: list[str] = []
     try:
-        tidy = tidied({} if value is None else value, _SHAPE, unknown, exact=_MAPS, is_yaml=True)
+        tidy = normalise_keys({} if value is None else value, _FILE_TYPE, unknown, exact=_EXACT_TYPES, is_yaml=True)
         _check_version(tidy)
         entries = ReplicatedResource, Named
-        found = salvaged(_in_places(tidy, problems), PluginFile, FILE, problems, whole=entries, advice=_ADVICE)
+        found = salvage(_set_places(tidy, problems), PluginFile, FILE, problems, whole=entries, advice=_ADVICE)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
-    problems += _without_entries(found.sharing)
-    notes = capped([f"{FILE}: {where} is unknown and ignored" for where in unknown], MAX_NOTES, FILE)
-    return ReadFile(msgspec.structs.replace(found, version="v1"), notes, capped(problems, MAX_PROBLEMS, FILE))
+    problems += _empty_section_problems(found.sharing)
+    notes = cap_sentences([f"{FILE}: {where} is unknown and ignored" for where in unknown], MAX_NOTES, FILE)
+    return ReadFile(msgspec.structs.replace(found, version="v1"), notes, cap_sentences(problems, MAX_PROBLEMS, FILE))
 
 
 def _check_version(tidy: Any) -> None:
@@ -269,7 +269,7 @@ def _check_version(tidy: Any) -> None:
         raise SharingError(f"{FILE}: version is {brief(version)}, but must be v1, the only supported version")
 
 
-def _in_places(tidy: Any, problems: list[str]) -> Any:
+def _set_places(tidy: Any, problems: list[str]) -> Any:
     """The file with each resource's place in it, within Purser's limit, and without devices that can be none."""
     sharing = tidy.get("sharing")
     if not isinstance(sharing, dict):
@@ -304,21 +304,21 @@ def _bounded(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, A
 def _listed(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, Any]:
     """The devices that can be some; of a list at least one has to be, lest the entry be of all devices."""
     refs = entry.get("devices")
-    good = [ref for ref in refs if _is_device(ref)] if isinstance(refs, list) else []
+    good = [ref for ref in refs if _is_device_ref(ref)] if isinstance(refs, list) else []
     if not good or not isinstance(refs, list):
         return {}
-    bad = ((place, ref) for place, ref in enumerate(refs) if not _is_device(ref))
-    problems += (mistake(FILE, f"{at}.devices[{place}]", ref, _A_DEVICE) for place, ref in bad)
+    bad = ((place, ref) for place, ref in enumerate(refs) if not _is_device_ref(ref))
+    problems += (mistake_sentence(FILE, f"{at}.devices[{place}]", ref, _DEVICE_FORM) for place, ref in bad)
     return {"devices": good}
 
 
-def _is_device(ref: Any) -> bool:
+def _is_device_ref(ref: Any) -> bool:
     if isinstance(ref, str):
         return _DEVICE.fullmatch(ref) is not None
     return isinstance(ref, int) and not isinstance(ref, bool) and ref >= 0
 
 
-def _without_entries(sharing: Sharing) -> Iterator[str]:
+def _empty_section_problems(sharing: Sharing) -> Iterator[str]:
     for way, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
         if section is not None and not section.resources:
             write = _ADVICE[Replicas, "resources"]
@@ -328,19 +328,19 @@ def _without_entries(sharing: Sharing) -> Iterator[str]:
 MAX_PROBLEMS = 50
 """Entries that are named at most: an event each."""
 
-_A_NAME = "a name such as nvidia.com/gpu"
+_NAME_FORM = "a name such as nvidia.com/gpu"
 _ADVICE = {
-    (ReplicatedResource, "name"): _A_NAME,
+    (ReplicatedResource, "name"): _NAME_FORM,
     (ReplicatedResource, "rename"): "a name such as nvidia.com/gpu.small",
     (ReplicatedResource, "replicas"): f"an integer from 2 to {MAX_SLOTS}",
-    (ReplicatedResource, "devices"): f"all, a number of devices, or a list in which each item is {_A_DEVICE}",
+    (ReplicatedResource, "devices"): f"all, a number of devices, or a list in which each item is {_DEVICE_FORM}",
     (Replicas, "resources"): "a list with an object for each resource: {name: nvidia.com/gpu, replicas: 2}",
     (Named, "pattern"): "a model or a MIG profile, with * for any characters",
-    (Named, "name"): _A_NAME,
+    (Named, "name"): _NAME_FORM,
 }
 
-_MAPS = (Replicas, ReplicatedResource, Named)
+_EXACT_TYPES = (Replicas, ReplicatedResource, Named)
 """What upstream decodes key by key: the names of keys are exact, and null is a value, not the lack of one."""
 
 
-_SHAPE = type_info(PluginFile)
+_FILE_TYPE = type_info(PluginFile)

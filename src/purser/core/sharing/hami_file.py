@@ -11,8 +11,8 @@ import msgspec
 from msgspec.inspect import type_info
 
 from purser.core.decoding import UnreadableError, brief
-from purser.core.go_json import tidied
-from purser.core.salvaging import capped, mistake, salvaged
+from purser.core.go_json import normalise_keys
+from purser.core.salvaging import cap_sentences, mistake_sentence, salvage
 from purser.core.sharing.file import MAX_NOTES, MAX_PROBLEMS, Flags, PluginFile, ReadFile, SetAside, SharingError
 from purser.core.sharing.words import MigStrategy
 
@@ -67,18 +67,18 @@ def hami_file(value: Any, node: str) -> ReadFile:
     problems = list(_unnamed_entries(entries or ()))
     entry = next((each for each in entries or () if isinstance(each, dict) and _name(each) == node), None)
     if entry is None:
-        return ReadFile(PluginFile(), (), capped(problems, MAX_PROBLEMS, _FILE))
+        return ReadFile(PluginFile(), (), cap_sentences(problems, MAX_PROBLEMS, _FILE))
     where, unknown = f"{_FILE}, node {node}", list[str]()
-    tidy = _with_readable_filter(tidied(entry, _NODE, unknown), where, problems)
+    tidy = _with_readable_filter(normalise_keys(entry, _NODE, unknown), where, problems)
     try:
-        found = salvaged(tidy, _Node, where, problems)
+        found = salvage(tidy, _Node, where, problems)
     except UnreadableError as error:  # pragma: no cover (an object is always read, be it without any field)
         raise SharingError(str(error)) from error
     odd = (key for key in unknown if key.lower() not in _WITHOUT_EFFECT_HERE)
     notes = (*_notes(found, where), *(f"{where}: {key} is unknown and ignored" for key in odd))
     on_demand = MigStrategy.ON_DEMAND if found.operatingmode == "mig" else None
     file = PluginFile(flags=Flags(mig_strategy=on_demand or found.migstrategy or None))
-    messages = capped(notes, MAX_NOTES, where), capped(problems, MAX_PROBLEMS, _FILE)
+    messages = cap_sentences(notes, MAX_NOTES, where), cap_sentences(problems, MAX_PROBLEMS, _FILE)
     return ReadFile(file, *messages, _excluded_gpus(found, where))
 
 
@@ -87,9 +87,9 @@ def _unnamed_entries(entries: Iterable[Any]) -> Iterator[str]:
     for place, each in enumerate(entries):
         at = f"{NODES}[{place}]"
         if not isinstance(each, dict):
-            yield mistake(_FILE, at, each, "an object with a name")
+            yield mistake_sentence(_FILE, at, each, "an object with a name")
         elif not isinstance(name := _name(each), str):
-            yield mistake(_FILE, f"{at}.name", name, "the name of a node", "The entry does not name a node")
+            yield mistake_sentence(_FILE, f"{at}.name", name, "the name of a node", "The entry does not name a node")
 
 
 def _name(entry: dict[Any, Any]) -> Any:
@@ -104,14 +104,14 @@ def _with_readable_filter(tidy: dict[str, Any], where: str, problems: list[str])
     kept = dict(filters)
     for key, kind, write in (("uuid", str, "a GPU's UUID"), ("index", int, "a GPU's index, an integer of 0 or more")):
         if isinstance(refs := filters.get(key), list):
-            good = [ref for ref in refs if _can_name(ref, kind)]
-            bad = ((place, ref) for place, ref in enumerate(refs) if not _can_name(ref, kind))
-            problems += (mistake(where, f"filterdevices.{key}[{place}]", ref, write) for place, ref in bad)
+            good = [ref for ref in refs if _is_valid_ref(ref, kind)]
+            bad = ((place, ref) for place, ref in enumerate(refs) if not _is_valid_ref(ref, kind))
+            problems += (mistake_sentence(where, f"filterdevices.{key}[{place}]", ref, write) for place, ref in bad)
             kept[key] = good
     return {**tidy, "filterdevices": kept}
 
 
-def _can_name(ref: Any, kind: type) -> bool:
+def _is_valid_ref(ref: Any, kind: type) -> bool:
     return isinstance(ref, kind) and not isinstance(ref, bool) and (not isinstance(ref, int) or ref >= 0)
 
 
@@ -121,7 +121,7 @@ def _excluded_gpus(node: _Node, where: str) -> SetAside:
 
 
 def _notes(node: _Node, where: str) -> Iterator[str]:
-    overbooked = "Purser never overcommits a GPU"
+    no_overcommit = "Purser never overcommits a GPU"
     without_effect = (
         ("operatingmode mps", node.operatingmode == "mps", "the chart value agent.enforcement starts MPS daemons"),
         (
@@ -129,8 +129,8 @@ def _notes(node: _Node, where: str) -> Iterator[str]:
             bool(node.devicesplitcount),
             "the chart value agent.slots sets how many pods share a GPU",
         ),
-        ("devicememoryscaling", node.devicememoryscaling not in (None, 0, 1), overbooked),
-        ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), overbooked),
+        ("devicememoryscaling", node.devicememoryscaling not in (None, 0, 1), no_overcommit),
+        ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), no_overcommit),
         (
             "preconfigureddevicememory",
             bool(node.preconfigureddevicememory),

@@ -7,7 +7,7 @@ Who asks for one alone is placed without a grant, and no container of the pod st
 from collections.abc import Callable, Iterable, Iterator
 
 from purser.core.dialects.managed import MANAGED_VALUE
-from purser.core.sharing.advertised import MAX_MISSING, AdvertisedDevice, active
+from purser.core.sharing.advertised import MAX_MISSING_SHOWN, AdvertisedDevice, active
 from purser.core.sharing.file import FILE, PluginFile
 from purser.core.sharing.words import SharingStrategy
 
@@ -17,7 +17,7 @@ def named_resources(file: PluginFile) -> frozenset[str]:
     return frozenset(name for _, name in _entries(file))
 
 
-def only_managed(
+def managed_devices(
     found: Iterable[AdvertisedDevice], file: PluginFile, is_managed: Callable[[str], bool], problems: list[str]
 ) -> tuple[AdvertisedDevice, ...]:
     """The devices whose names kube-scheduler asks about; of the others a sentence per name goes to ``problems``."""
@@ -30,7 +30,7 @@ def only_managed(
     by_name = {name: where for where, name in reversed(tuple(_entries(file)))}
     for name, indexes in left_out.items():
         listed = f"{FILE}: {by_name[name]} gives" if name in by_name else "The MIG profile gives"
-        devices = f"device{'s' * (len(indexes) > 1)} {', '.join(indexes[:MAX_MISSING])}"
+        devices = f"device{'s' * (len(indexes) > 1)} {', '.join(indexes[:MAX_MISSING_SHOWN])}"
         problems.append(
             f"{listed} {devices} the name {name}, about which kube-scheduler does not ask Purser: add this name to the "
             f"chart value {MANAGED_VALUE}, or use another name. Until then, the node does not list the resource"

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, brief, converted
+from purser.core.decoding import UnreadableError, brief, convert_value
 from purser.core.kubernetes.booleans import parse_bool
 from purser.core.salvaging import shown
 from purser.core.sharing.file import FILE, PluginFile, SharingError
@@ -121,7 +121,7 @@ def plugin_settings(
     return msgspec.structs.replace(found, dev_root=found.dev_root or found.driver_root)
 
 
-def followable(
+def usable_file(
     file: PluginFile, options: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[PluginFile, tuple[str, ...]]:
     """The file without what `plugin_settings` would refuse because of it, and a sentence for each thing left out.
@@ -153,8 +153,8 @@ def with_last_flags(file: PluginFile, problems: Iterable[str], last: PluginFile)
         is_mistaken = any(each.startswith(f"{section} is ") for section in sections for each in bare)
         if is_mistaken and _value_at(file, at) is None and (before := _value_at(last, at)) is not None:
             file = _with_value(file, at, before)
-            told_before = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
-            notes.append(f"{FILE}: {at}: the value from the last valid file stays in effect: {told_before}")
+            last_value = ", ".join(map(str, before)) if isinstance(before, tuple) else shown(before)
+            notes.append(f"{FILE}: {at}: the value from the last valid file stays in effect: {last_value}")
     return file, tuple(notes)
 
 
@@ -202,9 +202,9 @@ def _given_settings(
         option = next((name for name in flag.options if name in options), None)
         variable = next((name for name in flag.variables if name in environment), None)
         if option is not None:
-            where, value = f"option --{option}", _converted(types[flag.field], options[option])
+            where, value = f"option --{option}", _convert_text(types[flag.field], options[option])
         elif variable is not None:
-            where, value = f"variable {variable}", _converted(types[flag.field], environment[variable])
+            where, value = f"variable {variable}", _convert_text(types[flag.field], environment[variable])
         else:
             where, value = f"{FILE}: {flag.at}", _value_at(file, flag.at)
         if value is not None:
@@ -228,7 +228,7 @@ def _names(kind: type[msgspec.Struct]) -> Mapping[str, str]:
 _CHANNEL = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-def _converted(kind: Any, text: str) -> Any:
+def _convert_text(kind: Any, text: str) -> Any:
     """A text of the command line or the environment as what it stands for; what stands for nothing stays a text."""
     if kind is bool:
         value = parse_bool(text) if text else False
@@ -246,7 +246,7 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
         if words and isinstance(each, str) and each not in words:
             raise SharingError(f"{where} is {brief(each)}, but must be {' or '.join(words)}")
     try:
-        return converted(value, kind, where)
+        return convert_value(value, kind, where)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
 

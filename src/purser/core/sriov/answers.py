@@ -13,8 +13,8 @@ from purser.core.sriov.configuration import SriovDeviceType
 from purser.core.sriov.pools import UIO_DRIVERS, VFIO_DRIVER, PoolMember, SriovPool
 
 VFIO_CONTAINER = "/dev/vfio/vfio"
-VHOST_NET, TUN = "/dev/vhost-net", "/dev/net/tun"
-VHOST_FILES = (VHOST_NET, TUN)
+VHOST_NET, TUN_DEVICE = "/dev/vhost-net", "/dev/net/tun"
+VHOST_FILES = (VHOST_NET, TUN_DEVICE)
 DEVICE_INFO_VERSION = "1.1.0"
 
 _CDI_CLASSES = {
@@ -90,25 +90,25 @@ def device_files(member: PoolMember, vhost_files: Sequence[str]) -> tuple[Contai
     """Of one device."""
     device, found = member.device, list[ContainerDeviceFile]()
     if device.driver == VFIO_DRIVER:
-        found.append(_same(VFIO_CONTAINER))
+        found.append(_same_path(VFIO_CONTAINER))
         if device.vfio_group:
             found.append(ContainerDeviceFile(device.vfio_group, device.vfio_group_on_host))
     elif device.driver in UIO_DRIVERS and device.uio:
-        found.append(_same(device.uio))
+        found.append(_same_path(device.uio))
     if member.selector.vdpa_type and device.vdpa and device.vdpa.path:
-        found.append(_same(device.vdpa.path))
+        found.append(_same_path(device.vdpa.path))
     if member.selector.is_rdma:
-        found += (_same(path) for each in device.rdma for path in each.device_files)
-    if _has_vhost(member, vhost_files):
-        found += map(_same, VHOST_FILES)
+        found += (_same_path(path) for each in device.rdma for path in each.device_files)
+    if _needs_vhost(member, vhost_files):
+        found += map(_same_path, VHOST_FILES)
     return tuple(found)
 
 
-def _same(path: str) -> ContainerDeviceFile:
+def _same_path(path: str) -> ContainerDeviceFile:
     return ContainerDeviceFile(path, path)
 
 
-def _has_vhost(member: PoolMember, vhost_files: Sequence[str]) -> bool:
+def _needs_vhost(member: PoolMember, vhost_files: Sequence[str]) -> bool:
     return member.selector.need_vhost_net and set(VHOST_FILES) <= set(vhost_files)
 
 
@@ -126,8 +126,8 @@ def _information(pool: SriovPool, member: PoolMember, vhost_files: Sequence[str]
         found["vdpa"] = {"mount": device.vdpa.path} if device.vdpa.path else {}
     if member.selector.is_rdma and device.rdma:
         found["rdma"] = _rdma_information(member)
-    if _has_vhost(member, vhost_files):
-        found["vhost"] = {"net-mount": VHOST_NET, "tun-mount": TUN}
+    if _needs_vhost(member, vhost_files):
+        found["vhost"] = {"net-mount": VHOST_NET, "tun-mount": TUN_DEVICE}
     return found
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 from msgspec.inspect import type_info
 
-from purser.core.decoding import JsonReader, UnreadableError, brief, converted
+from purser.core.decoding import JsonReader, UnreadableError, brief, convert_value
 from purser.core.dialects import is_gpu_word
-from purser.core.go_json import tidied
+from purser.core.go_json import normalise_keys
 from purser.core.kubelet.devicemanager.registration import is_extended_resource
-from purser.core.salvaging import capped, mistake, salvaged, shown
+from purser.core.salvaging import cap_sentences, mistake_sentence, salvage, shown
 from purser.core.sriov.names import DEFAULT_PREFIX
 from purser.core.vendors.catalogue import BY_WORD
 
@@ -147,13 +147,13 @@ def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> Sri
     """The file, decoded. ``default_prefix``: of pools that name none. Raises `SriovConfigError`, and nothing else."""
     unknown: list[str] = []
     try:
-        file = converted(tidied(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
+        file = convert_value(normalise_keys(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
     except UnreadableError as error:
         raise SriovConfigError(str(error)) from error
     notes = [f"{FILE}: {where} is unknown and ignored" for where in unknown]
     problems: list[str] = []
     pools = tuple(_pools(file, default_prefix, notes, problems))
-    return SriovConfig(pools, capped(notes, MAX_NOTES, FILE), capped(problems, MAX_NOTES, FILE))
+    return SriovConfig(pools, cap_sentences(notes, MAX_NOTES, FILE), cap_sentences(problems, MAX_NOTES, FILE))
 
 
 def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[str]) -> Iterator[SriovPoolConfig]:
@@ -170,9 +170,9 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         unknown: list[str] = []
         mistakes: list[str] = []
         if not isinstance(raw, dict):
-            problems.append(mistake(FILE, f"resourceList[{place}]", raw, "an object"))
+            problems.append(mistake_sentence(FILE, f"resourceList[{place}]", raw, "an object"))
             continue
-        entry = _entry(tidied(raw, _ENTRY_SHAPE, unknown), where, mistakes)
+        entry = _entry(normalise_keys(raw, _ENTRY_SHAPE, unknown), where, mistakes)
         notes += (f"{where}.{each} is unknown and ignored" for each in unknown)
         device_type = _device_type(entry, where, mistakes)
         selectors = _selectors(entry, device_type, where, notes, mistakes)
@@ -193,9 +193,9 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
         )
         mistakes += (f"{where}: {each}" for each in _problems(pool, seen))
         if mistakes:
-            known = tuple(each for each in selectors if device_type is not None and _is_clear(each, device_type))
-            with_it = ", and so are the devices that its selectors match" if known else ""
-            problems += (f"{each}. The pool is ignored{with_it}" for each in mistakes)
+            known = tuple(each for each in selectors if device_type is not None and _is_satisfiable(each, device_type))
+            consequence = ", and so are the devices that its selectors match" if known else ""
+            problems += (f"{each}. The pool is ignored{consequence}" for each in mistakes)
             pool = msgspec.structs.replace(pool, is_refused=True, selectors=known)
         else:
             seen.add(pool.resource)
@@ -206,13 +206,13 @@ def _pools(file: _File, default_prefix: str, notes: list[str], problems: list[st
 def _entry(tidy: dict[str, Any], where: str, mistakes: list[str]) -> _Entry:
     """With what of it can be read."""
     found: list[str] = []
-    entry = salvaged(tidy, _Entry, where, found)
+    entry = salvage(tidy, _Entry, where, found)
     mistakes += (each.removesuffix(". The value is ignored") for each in found)
     has_type = isinstance(tidy.get("deviceType", ""), str)
-    return entry if has_type else msgspec.structs.replace(entry, device_type=_UNREADABLE)
+    return entry if has_type else msgspec.structs.replace(entry, device_type=_UNREADABLE_TYPE)
 
 
-_UNREADABLE = "unreadable"
+_UNREADABLE_TYPE = "unreadable"
 """Stands for a ``deviceType`` that is not text."""
 
 
@@ -222,7 +222,7 @@ def _device_type(entry: _Entry, where: str, mistakes: list[str]) -> SriovDeviceT
         return SriovDeviceType.NET_DEVICE
     if entry.device_type in tuple(SriovDeviceType):
         return SriovDeviceType(entry.device_type)
-    if entry.device_type != _UNREADABLE:
+    if entry.device_type != _UNREADABLE_TYPE:
         words = ", ".join(SriovDeviceType)
         mistakes.append(f"{where}: deviceType is {brief(entry.device_type, 40)}, but must be one of {words}")
     return next((each for each in SriovDeviceType if each.lower() == entry.device_type.lower()), None)
@@ -242,8 +242,8 @@ def _selectors(
         here = f"{at}[{place}]" if isinstance(entry.selectors, list) else at
         unknown: list[str] = []
         odd: list[str] = []
-        tidy = tidied(each, _SELECTOR_SHAPE, unknown)
-        odd += (_misspelt(here, key) for key in unknown if key.lower() != "selectorobj")
+        tidy = normalise_keys(each, _SELECTOR_SHAPE, unknown)
+        odd += (_unknown_condition(here, key) for key in unknown if key.lower() != "selectorobj")
         if isinstance(tidy, dict) and device_type is not None:
             unused = sorted(tidy.keys() - _FIELDS[device_type])
             notes += (f"{here}: {key} has no effect with deviceType {device_type}" for key in unused)
@@ -265,7 +265,7 @@ def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
     """None: it is not an object. A condition that cannot be read goes to ``odd``."""
     found: list[str] = []
     try:
-        return salvaged(tidy, SriovSelector, here, found)
+        return salvage(tidy, SriovSelector, here, found)
     except UnreadableError as error:
         found = [str(error)]
         return None
@@ -273,7 +273,7 @@ def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
         odd += (each.removesuffix(". The value is ignored") for each in found)
 
 
-def _misspelt(here: str, key: str) -> str:
+def _unknown_condition(here: str, key: str) -> str:
     """The sentence for a condition that is none."""
     known = sorted(field.encode_name for field in msgspec.structs.fields(SriovSelector))
     close = difflib.get_close_matches(key.lower(), [each.lower() for each in known], 1)
@@ -293,7 +293,7 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
         yield f"{resource} is a GPU resource: use another prefix or name"
     if (family := BY_WORD.get(pool.resource)) is not None:
         yield f"{resource} is a {family.name} resource: use another prefix or name"
-    if _is_kubernetes_own(pool.prefix):
+    if _is_reserved_prefix(pool.prefix):
         yield f"{resource} has a prefix that is reserved for Kubernetes: use another prefix"
     if pool.resource in seen:
         yield f"{resource} appears twice: combine the selectors of both entries in one list"
@@ -306,7 +306,7 @@ def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:
             yield from _aux_problems(resource, each)
 
 
-def _is_clear(selector: SriovSelector, device_type: SriovDeviceType) -> bool:
+def _is_satisfiable(selector: SriovSelector, device_type: SriovDeviceType) -> bool:
     """Whether it can be known which devices a selector means: not with a condition that no device can meet."""
     is_aux = device_type is SriovDeviceType.AUX_NET_DEVICE
     return not (
@@ -315,7 +315,7 @@ def _is_clear(selector: SriovSelector, device_type: SriovDeviceType) -> bool:
     )
 
 
-def _is_kubernetes_own(prefix: str) -> bool:
+def _is_reserved_prefix(prefix: str) -> bool:
     """Whether a prefix is reserved: ``kubernetes.io``, ``k8s.io`` and what ends in these."""
     return f".{prefix}".endswith((".kubernetes.io", ".k8s.io"))
 

@@ -69,7 +69,7 @@ class Pairing:
 
     def is_near(self, gpu: PcieSwitches) -> bool:
         """Whether a GPU below these switches has any free device near it."""
-        return bool(self._near_of(gpu))
+        return bool(self._places_near(gpu))
 
     def add(self, gpu: PcieSwitches) -> bool:
         """One GPU more; whether it gets a device, while all that had one still have one."""
@@ -77,7 +77,7 @@ class Pairing:
         self._gpus.append(gpu)
         if self.count >= sum(self._wanted.values()) or gpu in self._hopeless or not self.is_near(gpu):
             return False
-        direct = next((key for key in self._near_of(gpu) if self._has_room(key)), None)
+        direct = next((key for key in self._places_near(gpu) if self._has_room(key)), None)
         path = self._path(number) if direct is None else {number: direct}
         if not path:
             self._hopeless.add(gpu)  # what could not be had once can never be had: no pair is given up
@@ -104,7 +104,7 @@ class Pairing:
                 missing -= more
         return tuple(PoolShare(container, *key, count) for key, count in sorted(taken.items()) if count)
 
-    def _near_of(self, gpu: PcieSwitches) -> list[tuple[str, str]]:
+    def _places_near(self, gpu: PcieSwitches) -> list[tuple[str, str]]:
         """Places near a GPU, the nearest first."""
         if gpu not in self._near:
             depths = {switches: pairing_depth(gpu, switches) for switches in self._distinct}
@@ -119,17 +119,17 @@ class Pairing:
             at.setdefault(key, []).append(gpu)
         newcomer: dict[tuple[str, str], int] = {}
         """By place, the GPU that is to get a device there."""
-        leaves_for: dict[int, tuple[str, str]] = {}
+        next_place: dict[int, tuple[str, str]] = {}
         """By GPU that is to get another device: the place whose newcomer needs that."""
         reached, pools = deque([first]), set[str]()
         while reached:
             gpu = reached.popleft()
-            for key in self._near_of(self._gpus[gpu]):
+            for key in self._places_near(self._gpus[gpu]):
                 if key in newcomer:
                     continue
                 newcomer[key], resource = gpu, key[0]
                 if self._has_room(key):
-                    return _unwound(key, first, newcomer, leaves_for)
+                    return _augment_path(key, first, newcomer, next_place)
                 leaving = at.get(key, [])
                 if (
                     self._used[key] < self._places[key].free and resource not in pools
@@ -137,23 +137,23 @@ class Pairing:
                     pools.add(resource)
                     leaving = [each for place, those in at.items() if place[0] == resource for each in those]
                 for each in leaving:
-                    if each not in leaves_for:
-                        leaves_for[each] = key
+                    if each not in next_place:
+                        next_place[each] = key
                         reached.append(each)
         return {}
 
 
-def _unwound(
+def _augment_path(
     last: tuple[str, str],
     first: int,
     newcomer: Mapping[tuple[str, str], int],
-    leaves_for: Mapping[int, tuple[str, str]],
+    next_place: Mapping[int, tuple[str, str]],
 ) -> dict[int, tuple[str, str]]:
     changed: dict[int, tuple[str, str]] = {}
     key = last
     while (gpu := newcomer[key]) != first:
         changed[gpu] = key
-        key = leaves_for[gpu]
+        key = next_place[gpu]
     changed[first] = key
     return changed
 
@@ -227,12 +227,12 @@ def taken_by_grants(grants: Iterable[Grant]) -> dict[tuple[str, str], int]:
         if grant.pools:
             peak = Counter[tuple[str, str]]()
             for phase in phases(grant.containers):
-                peak |= _together({part.container for part in phase}, grant)
+                peak |= _pool_usage({part.container for part in phase}, grant)
             taken += peak
     return dict(taken)
 
 
-def _together(containers: Collection[str], grant: Grant) -> "Counter[tuple[str, str]]":
+def _pool_usage(containers: Collection[str], grant: Grant) -> "Counter[tuple[str, str]]":
     found = Counter[tuple[str, str]]()
     for share in grant.pools:
         if share.container in containers:

@@ -20,9 +20,9 @@ UIO_DRIVERS = ("uio", "igb_uio")
 _VHOST = "vhost"
 """Of vDPA: the type that containers use by a device file."""
 
-UNSELECTED = "its selectors no longer match it"
+UNSELECTED_TROUBLE = "its selectors no longer match it"
 
-_DEVICES_SHOWN = 4
+_MAX_DEVICES_SHOWN = 4
 """Devices that a message names at most."""
 
 
@@ -90,7 +90,7 @@ def _pool(
     mine = sorted(id_ for id_, resource in held.items() if resource == config.resource and id_ not in members)
     for id_ in mine:
         if (kept := there.get(id_)) is not None:
-            trouble = kept.in_use or trouble_of(kept, config.selectors[0]) or UNSELECTED
+            trouble = kept.in_use or trouble_of(kept, config.selectors[0]) or UNSELECTED_TROUBLE
             members[id_] = PoolMember(kept, config.selectors[0], trouble)
     missing = tuple(id_ for id_ in mine if id_ not in there)
     empty = "" if members or missing else _why_empty(config, devices, possible, filters, owners)
@@ -137,17 +137,17 @@ def _why_empty(
     for place, each in enumerate(filters):
         taken = [device for device in possible if each.selects(device)]
         if taken:
-            others = ", ".join(sorted({owners[device.id] for device in taken})[:_DEVICES_SHOWN])
+            others = ", ".join(sorted({owners[device.id] for device in taken})[:_MAX_DEVICES_SHOWN])
             verb = "belongs" if len(taken) == 1 else "belong"
             found.append(f"selector {place}: the {counted(len(taken), 'device')} that it matches {verb} to {others}")
         else:
             found.append(f"selector {place}: {each.why_none(possible)}")
     used = [each for each in of_type if each.in_use]
-    aside = f"; {len(used)} more may not be given to pods: {_used(used)}" if used else ""
-    return "; ".join(found[:_DEVICES_SHOWN]) + aside
+    suffix = f"; {len(used)} more may not be given to pods: {_used(used)}" if used else ""
+    return "; ".join(found[:_MAX_DEVICES_SHOWN]) + suffix
 
 
 def _used(devices: Sequence[SriovDevice]) -> str:
-    shown = [f"{each.id} {each.in_use}" for each in devices[:_DEVICES_SHOWN]]
+    shown = [f"{each.id} {each.in_use}" for each in devices[:_MAX_DEVICES_SHOWN]]
     left = len(devices) - len(shown)
     return "; ".join([*shown, f"and {counted(left, 'more device')}"] if left else shown)

@@ -34,14 +34,14 @@ def preferred_devices(
     missing.subtract(place[id_] for id_ in chosen if id_ in place)
     while free and len(chosen) < size:
         granted = [id_ for id_ in free if id_ in place and missing[place[id_]] > 0]
-        best = min(granted or free, key=_badness(chosen, free, devices, held))
+        best = min(granted or free, key=_penalty_key(chosen, free, devices, held))
         missing[place.get(best, "")] -= 1
         chosen.append(best)
         free.remove(best)
     return chosen
 
 
-def _badness(
+def _penalty_key(
     chosen: Sequence[str], free: Sequence[str], devices: Mapping[str, SriovDevice], held: Collection[str]
 ) -> Callable[[str], tuple[bool, bool, bool, int, int, int, str]]:
     """How much worse one of the free ids is than the others, beside those that are chosen."""

@@ -118,7 +118,7 @@ class _Flow:
 
     def fill(self) -> None:
         """Let through as much as there can be."""
-        while _SINK in (levels := self._levels()):
+        while _SINK in (levels := self._distances()):
             ends = {
                 node: [end for end in self._left[node] if levels.get(end) == level + 1]
                 for node, level in levels.items()
@@ -130,7 +130,7 @@ class _Flow:
                     self._left[start][end] -= more
                     self._left[end][start] += more
 
-    def _levels(self) -> dict[Hashable, int]:
+    def _distances(self) -> dict[Hashable, int]:
         """How far each node is from the source, on ways that have something left."""
         found: dict[Hashable, int] = {_SOURCE: 0}
         reached: list[Hashable] = [_SOURCE]

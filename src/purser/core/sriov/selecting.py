@@ -12,7 +12,7 @@ from purser.core.decoding import brief
 from purser.core.sriov.configuration import SriovPoolConfig, SriovSelector
 from purser.core.sriov.devices import NO_INDEX, SriovDevice
 
-_VALUES_SHOWN = 6
+_MAX_VALUES_SHOWN = 6
 """Values that a message names at most."""
 
 
@@ -65,7 +65,7 @@ class SelectorFilter:
         self.selector = selector
         self.problems: list[str] = []
         """Values that mean no device, a part of a sentence each."""
-        self._conditions = tuple(self._prepare())
+        self._conditions = tuple(self._build_conditions())
 
     def selects(self, device: SriovDevice) -> bool:
         """Whether it means this device."""
@@ -78,25 +78,25 @@ class SelectorFilter:
             before, left = left, [device for device in left if each.holds(device)]
             if not left:
                 found = sorted({each.value(device) or "none" for device in before})
-                more = f" and {len(found) - _VALUES_SHOWN} more" if len(found) > _VALUES_SHOWN else ""
+                more = f" and {len(found) - _MAX_VALUES_SHOWN} more" if len(found) > _MAX_VALUES_SHOWN else ""
                 whom = "the only device" if len(before) == 1 else f"any of {len(before)} devices"
-                return f"{each.name} does not match {whom}: found {', '.join(found[:_VALUES_SHOWN])}{more}"
+                return f"{each.name} does not match {whom}: found {', '.join(found[:_MAX_VALUES_SHOWN])}{more}"
         return ""
 
-    def _prepare(self) -> Iterator[_Condition]:
+    def _build_conditions(self) -> Iterator[_Condition]:
         """In the order of the plugin."""
         one = self.selector
-        yield from _among("vendors", one.vendors, lambda device: device.vendor)
-        yield from _among("devices", one.devices, lambda device: device.device)
-        yield from _among("drivers", one.drivers, lambda device: device.driver)
-        yield from _among("pciAddresses", one.pci_addresses, lambda device: device.address)
-        yield from _among("acpiIndexes", one.acpi_indexes, lambda device: device.acpi_index)
-        yield from _among("auxTypes", one.aux_types, lambda device: device.aux_type)
+        yield from _is_any_of("vendors", one.vendors, lambda device: device.vendor)
+        yield from _is_any_of("devices", one.devices, lambda device: device.device)
+        yield from _is_any_of("drivers", one.drivers, lambda device: device.driver)
+        yield from _is_any_of("pciAddresses", one.pci_addresses, lambda device: device.address)
+        yield from _is_any_of("acpiIndexes", one.acpi_indexes, lambda device: device.acpi_index)
+        yield from _is_any_of("auxTypes", one.aux_types, lambda device: device.aux_type)
         yield from self._in_ranges("pfNames", one.pf_names, _pf_names)
         yield from self._in_ranges("rootDevices", one.root_devices, lambda device: (_pf_address(device),))
-        yield from _among("linkTypes", one.link_types, lambda device: device.link_type)
-        yield from _among("ddpProfiles", one.ddp_profiles, lambda device: device.ddp_profile)
-        yield from _among("pKeys", one.p_keys, lambda device: device.p_key)
+        yield from _is_any_of("linkTypes", one.link_types, lambda device: device.link_type)
+        yield from _is_any_of("ddpProfiles", one.ddp_profiles, lambda device: device.ddp_profile)
+        yield from _is_any_of("pKeys", one.p_keys, lambda device: device.p_key)
         if one.is_rdma:
             yield _Condition("isRdma", lambda device: bool(device.rdma), lambda device: "no RDMA device")
         if one.vdpa_type:
@@ -138,7 +138,7 @@ def _pf_address(device: SriovDevice) -> str:
     return device.pf_address or device.address
 
 
-def _among(name: str, wanted: Sequence[str], of: Callable[[SriovDevice], str]) -> Iterator[_Condition]:
+def _is_any_of(name: str, wanted: Sequence[str], of: Callable[[SriovDevice], str]) -> Iterator[_Condition]:
     if wanted:
         values = frozenset(wanted)
         yield _Condition(name, lambda device: of(device) in values, of)

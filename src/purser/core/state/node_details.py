@@ -18,7 +18,7 @@ from purser.core.state.node_documents import (
     StatePoolPlace,
 )
 
-FROM_AGENT, FROM_TOPOLOGY = "agent", "NodeResourceTopology"
+AGENT_SOURCE, TOPOLOGY_SOURCE = "agent", "NodeResourceTopology"
 
 
 def node_details(node: NodeState, report: ReportedKubelet | None) -> NodeDetails:
@@ -76,7 +76,7 @@ def _kubelet(report: ReportedKubelet) -> StateKubelet:
     config, devices = report.node.config, report.state.devices
     return StateKubelet(
         version=config.version,
-        source=FROM_AGENT if report.counted is None else FROM_TOPOLOGY,
+        source=AGENT_SOURCE if report.counted is None else TOPOLOGY_SOURCE,
         topology_policy=config.topology_policy,
         topology_scope=config.topology_scope,
         cpu_policy=config.cpu_policy,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, brief, check_nesting, converted, without_nulls
+from purser.core.decoding import UnreadableError, brief, check_nesting, convert_value, without_nulls
 from purser.core.names import (
     DEPLOY_PREFIX,
     GPU_PRESENT_LABEL,
@@ -21,7 +21,7 @@ from purser.core.names import (
     UPGRADE_STATE_LABEL,
 )
 from purser.core.node.maintenance import cordoned_by
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 
 ROLLOUT_VERSION = "v1"
 MAX_FAILURE = 1000
@@ -159,7 +159,7 @@ def rollout_policy(name: str, status: Any) -> RolloutPolicy:
     """A policy by its name and its status, as plain values. Raises `UnreadableError`."""
     subject = f"the status of ClusterPolicy {brief(name)}"
     check_nesting(status, subject)
-    found = converted(_in_snake_case(without_nulls(status or {})), RolloutPolicy, subject)
+    found = convert_value(_to_snake_case(without_nulls(status or {})), RolloutPolicy, subject)
     return msgspec.structs.replace(found, name=name)
 
 
@@ -187,7 +187,7 @@ def rollout(statuses: Mapping[str, Any], nodes: Iterable[RolloutNode], problems:
     """The document. ``statuses``: by name of the policy. A policy that cannot be read is named in the problems."""
     policies: list[RolloutPolicy] = []
     found = list(problems)
-    for name in sorted(statuses, key=natural):
+    for name in sorted(statuses, key=natural_sort_key):
         try:
             policies.append(rollout_policy(name, statuses[name]))
         except UnreadableError as error:
@@ -195,20 +195,23 @@ def rollout(statuses: Mapping[str, Any], nodes: Iterable[RolloutNode], problems:
     # The active one is what people look for; of one without a state nobody knows yet whether it will be ignored.
     policies.sort(key=lambda policy: {"ignored": 2, "": 1}.get(policy.state, 0))
     return Rollout(
-        ROLLOUT_VERSION, tuple(policies), tuple(sorted(nodes, key=lambda node: natural(node.name))), tuple(found)
+        ROLLOUT_VERSION,
+        tuple(policies),
+        tuple(sorted(nodes, key=lambda node: natural_sort_key(node.name))),
+        tuple(found),
     )
 
 
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 
 
-def _in_snake_case(value: Any) -> Any:
-    """Keys as this document has them: ``inProgress`` is ``in_progress``. `converted` judges everything else."""
+def _to_snake_case(value: Any) -> Any:
+    """Keys as this document has them: ``inProgress`` is ``in_progress``. `convert_value` judges everything else."""
     if isinstance(value, dict):
         return {
-            _CAPITAL.sub(r"_\1", key).lower() if isinstance(key, str) else key: _in_snake_case(each)
+            _CAPITAL.sub(r"_\1", key).lower() if isinstance(key, str) else key: _to_snake_case(each)
             for key, each in value.items()
         }
     if isinstance(value, list):
-        return [_in_snake_case(each) for each in value]
+        return [_to_snake_case(each) for each in value]
     return value

@@ -7,7 +7,7 @@ from string import Formatter
 
 import msgspec
 
-from purser.core.decoding import UnreadableError, converted, text_of, unreadable
+from purser.core.decoding import UnreadableError, convert_value, text_of, unreadable
 from purser.core.device.resources import is_gpu_resource
 from purser.core.vendors.family import RECORD_FIELDS, CountedBy, DeviceFamily, Encoding, FamilyFile
 
@@ -22,7 +22,7 @@ def read_families(data: bytes) -> tuple[DeviceFamily, ...]:
         value = tomllib.loads(text)
     except Exception as error:  # whatever a parser makes of a text is that text's fault
         raise unreadable(_NAME, error) from error
-    file = converted(value, FamilyFile, _NAME)
+    file = convert_value(value, FamilyFile, _NAME)
     families = tuple(
         msgspec.structs.replace(each, records={**file.common.records, **each.records}) for each in file.families
     )

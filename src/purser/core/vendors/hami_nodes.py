@@ -27,7 +27,7 @@ from purser.core.vendors.register_texts import (
     RegisteredDevice,
     RegisterError,
     check_names,
-    read_each,
+    read_devices,
     slots_of,
 )
 from purser.core.wording import counted
@@ -41,7 +41,7 @@ PLUGIN_LOCK = NodeLock("hami.io/mutex.lock", 300)
 _HAMI_MAX_INT32 = (1 << 31) - 1
 """HAMi's integers have 32 bits."""
 
-_MARK = {"purser.dev": "agent"}
+_AGENT_MARK = {"purser.dev": "agent"}
 _MIG = "mig"
 _MODES = {"": DeviceMode.SHARED, "hami-core": DeviceMode.SHARED, "mps": DeviceMode.MPS}
 _PREFIX = "NVIDIA-"
@@ -65,15 +65,15 @@ def read_gpus(text: str, problems: list[str] | None = None) -> list[RegisteredGp
     """The GPUs in a register annotation. One that cannot be read is left out, and ``problems`` takes a sentence for it.
     Raises `UnreadableError` and `RegisterError`."""
     odd = [] if problems is None else problems
-    gpus = read_each(text, "the registration", _gpus, RegisteredGpu, odd)
+    gpus = read_devices(text, "the registration", _gpus, RegisteredGpu, odd)
     if len(gpus) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(gpus)} GPUs are registered: the maximum is {MAX_NODE_DEVICES}")
     return gpus
 
 
-def is_plugins(gpus: list[RegisteredGpu]) -> bool:
+def is_served_by_plugin(gpus: list[RegisteredGpu]) -> bool:
     """Whether HAMi's plugin registered these GPUs, and not Purser's agent."""
-    return not any(gpu.custominfo.items() >= _MARK.items() for gpu in gpus)
+    return not any(gpu.custominfo.items() >= _AGENT_MARK.items() for gpu in gpus)
 
 
 def devices(
@@ -85,7 +85,7 @@ def devices(
     is left out, and ``problems`` takes a sentence for each. Raises `RegisterError` where that is so of all together.
     """
     problems = [] if problems is None else problems
-    is_listed = _is_listed(allocatable)
+    is_listed = _lists_gpus(allocatable)
     if gpus and not is_listed and (renamed := renamed_resource(allocatable)):
         problems.append(
             f"HAMi's device plugin lists {renamed} instead of {GPU_RESOURCE}, so pods that Purser schedules cannot "
@@ -135,17 +135,17 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
     )
 
 
-_OTHER_WORDS = ("nvidia.com/mig-", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/priority")
+_OTHER_RESOURCES = ("nvidia.com/mig-", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/priority")
 
 
 def renamed_resource(allocatable: Mapping[str, QuantityLike]) -> str:
     """What HAMi's chart may have renamed ``nvidia.com/gpu`` to (``resourceName`` of its values); empty: nothing is
     listed that looks so."""
-    names = (name for name in allocatable if name.startswith("nvidia.com/") and not name.startswith(_OTHER_WORDS))
+    names = (name for name in allocatable if name.startswith("nvidia.com/") and not name.startswith(_OTHER_RESOURCES))
     return next((name[:80] for name in sorted(names) if name != GPU_RESOURCE), "")
 
 
-def _is_listed(allocatable: Mapping[str, QuantityLike]) -> bool:
+def _lists_gpus(allocatable: Mapping[str, QuantityLike]) -> bool:
     try:
         return quantity_ceil(allocatable.get(GPU_RESOURCE, 0)) > 0
     except QuantityError as error:
@@ -159,13 +159,15 @@ def registration(inventory: NodeInventory, closed: Collection[str] = ()) -> str:
     pods, as those of pods that HAMi's plugin served: HAMi knows no other word for that than illness.
     """
     listed = [gpu for gpu in inventory.devices if gpu.takes_amounts and gpu.mode in _WORDS]
-    return msgspec.json.encode([_registered(gpu, gpu.healthy and gpu.uuid not in closed) for gpu in listed]).decode()
+    return msgspec.json.encode(
+        [_registered_gpu(gpu, gpu.healthy and gpu.uuid not in closed) for gpu in listed]
+    ).decode()
 
 
 _WORDS = {DeviceMode.WHOLE: "hami-core", DeviceMode.SHARED: "hami-core", DeviceMode.MPS: "mps"}
 
 
-def _registered(gpu: Device, is_healthy: bool) -> RegisteredGpu:
+def _registered_gpu(gpu: Device, is_healthy: bool) -> RegisteredGpu:
     return RegisteredGpu(
         id=gpu.uuid,
         index=gpu.index,
@@ -176,5 +178,5 @@ def _registered(gpu: Device, is_healthy: bool) -> RegisteredGpu:
         numa=gpu.numa_nodes[0] if gpu.numa_nodes else 0,
         health=is_healthy,
         mode=_WORDS[gpu.mode],
-        custominfo=_MARK,
+        custominfo=_AGENT_MARK,
     )

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from purser.core.decoding import JsonReader, UnreadableError, converted
+from purser.core.decoding import JsonReader, UnreadableError, convert_value
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.slicing import SliceProfile, Slicing
 from purser.core.vendors.family import Encoding, Register
@@ -49,13 +49,13 @@ def read_register(
         return _parse_colons(text, odd)
     if register.fields:
         return _renamed(register, text, odd)
-    return read_each(text, _NAME, _json, RegisteredDevice, odd)
+    return read_devices(text, _NAME, _json, RegisteredDevice, odd)
 
 
 Device = TypeVar("Device")
 
 
-def read_each(
+def read_devices(
     text: str, name: str, reader: JsonReader[list[Device]], kind: type[Device], odd: list[str]
 ) -> list[Device]:
     """A list of devices in JSON. Where one cannot be read the others are read one by one. Raises `UnreadableError`."""
@@ -66,7 +66,7 @@ def read_each(
     found = []
     for place, each in enumerate(items):
         try:
-            found.append(converted(each, kind, f"{name}, device {place}"))
+            found.append(convert_value(each, kind, f"{name}, device {place}"))
         except UnreadableError as error:
             odd.append(f"{error}; the device is ignored")
     return found
@@ -132,9 +132,9 @@ def _renamed(register: Register, text: str, odd: list[str]) -> list[RegisteredDe
     for place, each in enumerate(_items.read(text)):
         where = f"{_NAME}, device {place}"
         try:
-            one = converted(each, dict[str, Any], where)
+            one = convert_value(each, dict[str, Any], where)
             named = {ours: one[theirs] for ours, theirs in register.fields.items() if theirs in one}
-            found.append(converted({"index": place, **named}, RegisteredDevice, where))
+            found.append(convert_value({"index": place, **named}, RegisteredDevice, where))
         except UnreadableError as error:
             odd.append(f"{error}; the device is ignored")
     return found

@@ -70,11 +70,11 @@ def _with_words(
 ) -> list[Device]:
     """The devices, with what labels and annotations of the node say of all of them."""
     ring, soft = None if family.linked is None else family.linked.ring, family.soft_split
-    in_ring = ring is not None and ring.names(labels)
+    is_in_ring = ring is not None and ring.names(labels)
     is_soft = soft is not None and annotations.get(soft.node_annotation) == "true"
-    if not (in_ring or is_soft):
+    if not (is_in_ring or is_soft):
         return devices
-    return [msgspec.structs.replace(device, ring=in_ring, soft_split=is_soft) for device in devices]
+    return [msgspec.structs.replace(device, ring=is_in_ring, soft_split=is_soft) for device in devices]
 
 
 def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
@@ -100,7 +100,7 @@ def _devices(
 ) -> list[Device]:
     """``odd`` takes what is wrong with single devices."""
     if family.capacity is not None:
-        return list(_counted(family, family.capacity, node, capacity, allocatable))
+        return list(_counted_devices(family, family.capacity, node, capacity, allocatable))
     text = annotations.get(family.register.annotation) if family.register is not None else None
     if text is None or family.register is None:
         return []
@@ -117,7 +117,7 @@ def _devices(
     return found
 
 
-def _counted(
+def _counted_devices(
     family: DeviceFamily, capacity: CapacityDevices, node: str, listed: Amounts, allocatable: Amounts
 ) -> Iterator[Device]:
     cores = family.cores if capacity.counted_by is CountedBy.CORES else None

@@ -17,14 +17,14 @@ VGPU_REGISTER_ANNOTATION = "volcano.sh/node-vgpu-register"
 VGPU_HANDSHAKE_ANNOTATION = "volcano.sh/node-vgpu-handshake"
 """Where older releases of Volcano's scheduler ask, and who serves the node answers."""
 
-_REPORTED = "Reported "
+_REPORTED_PREFIX = "Reported "
 
 VOLCANO_LOCKS = tuple(NodeLock(name, 300, names_pod=False) for name in ("gpu", "hamivgpu"))
 """With ``deviceshare.NodeLockEnable`` Volcano's scheduler locks a node for one pod, until the plugin unlocks it."""
 
 _MODES = frozenset({DeviceMode.WHOLE, DeviceMode.SHARED})
 _PREFIX = "NVIDIA-"
-_NOT_IN_MODELS = str.maketrans(",:;", "   ")
+_SEPARATORS_TO_SPACES = str.maketrans(",:;", "   ")
 
 
 def vgpu_registration(inventory: NodeInventory, closed: Collection[str] = ()) -> str:
@@ -36,7 +36,7 @@ def vgpu_registration(inventory: NodeInventory, closed: Collection[str] = ()) ->
     ]
     models = [gpu.model if gpu.model.startswith("NVIDIA") else _PREFIX + gpu.model for gpu in listed]
     return "".join(
-        f"{gpu.uuid},{gpu.slots},{gpu.memory_mib},{model.translate(_NOT_IN_MODELS)},true,hami-core:"
+        f"{gpu.uuid},{gpu.slots},{gpu.memory_mib},{model.translate(_SEPARATORS_TO_SPACES)},true,hami-core:"
         for gpu, model in zip(listed, models, strict=True)
     )
 
@@ -44,9 +44,9 @@ def vgpu_registration(inventory: NodeInventory, closed: Collection[str] = ()) ->
 def awaits_answer(annotations: Mapping[str, str]) -> bool:
     """Whether Volcano's scheduler, or who wants it to know the node, asks for a sign of life."""
     asked = annotations.get(VGPU_HANDSHAKE_ANNOTATION)
-    return asked is not None and VGPU_REGISTER_ANNOTATION in annotations and not asked.startswith(_REPORTED)
+    return asked is not None and VGPU_REGISTER_ANNOTATION in annotations and not asked.startswith(_REPORTED_PREFIX)
 
 
 def handshake_answer(moment: str) -> str:
     """What answers it; Volcano does not look at the moment."""
-    return _REPORTED + moment
+    return _REPORTED_PREFIX + moment

@@ -40,7 +40,7 @@ async def mutate(cluster: Cluster, call: ApiRequest, operation: str, obj: Obj, o
     for webhook in _matching(cluster, _MUTATING, call, operation, obj, old):
         answer = await _ask(cluster, webhook, call, operation, obj, old)
         if answer.get("patch"):
-            obj = _patched(call, obj, answer, webhook)
+            obj = _apply_patch(call, obj, answer, webhook)
     return obj
 
 
@@ -59,11 +59,11 @@ def _matching(
         return
     for record in configurations.records():
         for webhook in record.object().get("webhooks") or ():
-            if _applies(cluster, webhook, call, operation, obj, old):
+            if _is_applicable(cluster, webhook, call, operation, obj, old):
                 yield webhook
 
 
-def _applies(
+def _is_applicable(
     cluster: Cluster, webhook: Obj, call: ApiRequest, operation: str, obj: Obj | None, old: Obj | None
 ) -> bool:
     if not any(_rule_matches(rule, call, operation) for rule in webhook.get("rules") or ()):
@@ -122,11 +122,11 @@ async def _ask(
         raise StatusError(500, "InternalError", message, {"causes": [{"message": message}]}) from error
     call.warnings += [str(warning) for warning in answer.get("warnings") or ()]
     if not answer.get("allowed"):
-        raise _denied(webhook, answer)
+        raise _denied_error(webhook, answer)
     return answer
 
 
-def _denied(webhook: Obj, answer: Obj) -> StatusError:
+def _denied_error(webhook: Obj, answer: Obj) -> StatusError:
     """The webhook's own status, prefixed with its name; without an error code it counts as a bad request."""
     status = answer.get("status") or {}
     why = status.get("message") or status.get("reason")
@@ -224,7 +224,7 @@ def _response(body: bytes, status: int, review: Obj) -> Obj:
     return dict(answer)
 
 
-def _patched(call: ApiRequest, obj: Obj, answer: Obj, webhook: Obj) -> Obj:
+def _apply_patch(call: ApiRequest, obj: Obj, answer: Obj, webhook: Obj) -> Obj:
     try:
         operations: Any = jsonio.decode(base64.b64decode(answer["patch"]))
         patched = json_patch(obj, operations)

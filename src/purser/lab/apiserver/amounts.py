@@ -31,15 +31,15 @@ def is_pod_level(name: str) -> bool:
 
 def add(left: Amounts, right: Amounts) -> dict[str, str]:
     """Sum by name."""
-    return _joined(left, right, quantity.added)
+    return _join(left, right, quantity.added)
 
 
 def subtract(left: Amounts, right: Amounts) -> dict[str, str]:
     """Difference by name."""
-    return _joined(left, right, quantity.subtracted)
+    return _join(left, right, quantity.subtracted)
 
 
-def _joined(left: Amounts, right: Amounts, join: Callable[[str, str], str]) -> dict[str, str]:
+def _join(left: Amounts, right: Amounts, join: Callable[[str, str], str]) -> dict[str, str]:
     return {name: join(left.get(name, "0"), right.get(name, "0")) for name in {**left, **right}}
 
 

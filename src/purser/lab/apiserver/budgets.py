@@ -10,13 +10,13 @@ from .selectors import object_selector
 BUDGETS = "poddisruptionbudgets.policy"
 
 
-def charge(cluster: Cluster, call: ApiRequest, pod: Obj) -> None:
+def charge_budget(cluster: Cluster, call: ApiRequest, pod: Obj) -> None:
     """Take a disruption from the pod's budget, and note the pod there until its deletion is seen.
 
     Raises `StatusError`.
     """
     budgets = _budgets_of(cluster, call.namespace, pod)
-    if not budgets or _is_free(pod):
+    if not budgets or _is_unaffected(pod):
         return
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -25,7 +25,7 @@ def charge(cluster: Cluster, call: ApiRequest, pod: Obj) -> None:
     status = budget.get("status") or {}
     if int(status.get("observedGeneration") or 0) < int(budget["metadata"].get("generation") or 0):
         raise _refusal(f"The disruption budget {budget['metadata']['name']} is still being processed by the server.")
-    if _is_broken_anyway(pod, status):
+    if _is_unhealthy(pod, status):
         return
     if int(status.get("disruptionsAllowed") or 0) <= 0:
         raise _refusal(
@@ -51,13 +51,13 @@ def _budgets_of(cluster: Cluster, namespace: str, pod: Obj) -> list[Obj]:
     return found
 
 
-def _is_free(pod: Obj) -> bool:
+def _is_unaffected(pod: Obj) -> bool:
     """It does not count as available, or is on its way already."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending")
     return ended or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _is_broken_anyway(pod: Obj, status: Obj) -> bool:
+def _is_unhealthy(pod: Obj, status: Obj) -> bool:
     """A pod that runs and is not ready goes while enough others are (unhealthyPodEvictionPolicy IfHealthyBudget)."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

@@ -42,7 +42,7 @@ def check_update(resource: ServedResource, new: Obj, old: Obj, subresource: str 
             causes += pods.check_update(new["spec"], old["spec"])
     for path in _IMMUTABLE.get(resource.storage, ()):
         if get_path(old, path) != get_path(new, path):
-            causes.append(invalid(path, _shown(get_path(new, path)), "field is immutable"))
+            causes.append(invalid(path, _shown_value(get_path(new, path)), "field is immutable"))
     if resource.storage in ("configmaps", "secrets") and old.get("immutable"):
         causes += [forbidden(key, "field is immutable when `immutable` is set")
                    for key in ("data", "binaryData", "immutable") if old.get(key) != new.get(key)]  # fmt: skip
@@ -59,7 +59,7 @@ def _check_finalizers(new: Obj, old: Obj) -> Iterator[Cause]:
         yield forbidden("metadata.finalizers", why)
 
 
-def _shown(value: Any) -> Any:
+def _shown_value(value: Any) -> Any:
     return value if value is not None else "null"
 
 

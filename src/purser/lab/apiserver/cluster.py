@@ -102,7 +102,7 @@ class Cluster:
         if not resource.storage:
             raise no_such_path()
         storage = resource.storage
-        return self.store.collection(storage, fields.extractor(storage), fields.INDEXED.get(storage, ""))
+        return self.store.collection(storage, fields.extractor(storage), fields.INDEXED_FIELDS.get(storage, ""))
 
     def resource(self, storage: str) -> ServedResource:
         """The resource in whose version a collection is stored."""

@@ -61,7 +61,7 @@ def duration(seconds: int) -> str:
     return f"{days}d" if days < 730 else f"{days // 365}y"
 
 
-def _at(path: str, default: Cell = "<none>") -> Callable[[Obj], Cell]:
+def _value_at(path: str, default: Cell = "<none>") -> Callable[[Obj], Cell]:
     def value(obj: Obj) -> Cell:
         found = get_path(obj, path)
         return default if found in (None, "") else found
@@ -69,7 +69,7 @@ def _at(path: str, default: Cell = "<none>") -> Callable[[Obj], Cell]:
     return value
 
 
-def _used_of(quota: Obj, *, limits: bool) -> str:
+def _used_amounts(quota: Obj, *, limits: bool) -> str:
     """Of a quota's lines over limits, or of all others: used and hard."""
     hard, used = (get_path(quota, f"status.{each}") or {} for each in ("hard", "used"))
     names = [name for name in sorted(hard) if name.startswith("limits.") == limits]
@@ -80,7 +80,7 @@ def _count(path: str) -> Callable[[Obj], Cell]:
     return lambda obj: len(get_path(obj, path) or ())
 
 
-def _since(path: str) -> Callable[[Obj], Cell]:
+def _age_of(path: str) -> Callable[[Obj], Cell]:
     return lambda obj: age(get_path(obj, path))
 
 
@@ -95,7 +95,7 @@ def _images(path: str) -> list[TableColumn]:
     return [TableColumn("Containers", joined("name"), wide=True), TableColumn("Images", joined("image"), wide=True)]
 
 
-AGE = TableColumn("Age", _since("metadata.creationTimestamp"))
+AGE_COLUMN = TableColumn("Age", _age_of("metadata.creationTimestamp"))
 
 
 def _pod_statuses(pod: Obj, kind: str = "containerStatuses") -> list[Obj]:
@@ -159,10 +159,10 @@ _POD = [
     TableColumn("Ready", _pod_ready),
     TableColumn("Status", _pod_status),
     TableColumn("Restarts", _pod_restarts),
-    AGE,
-    TableColumn("IP", _at("status.podIP"), wide=True),
-    TableColumn("Node", _at("spec.nodeName"), wide=True),
-    TableColumn("Nominated Node", _at("status.nominatedNodeName"), wide=True),
+    AGE_COLUMN,
+    TableColumn("IP", _value_at("status.podIP"), wide=True),
+    TableColumn("Node", _value_at("spec.nodeName"), wide=True),
+    TableColumn("Nominated Node", _value_at("status.nominatedNodeName"), wide=True),
     TableColumn("Readiness Gates", _readiness_gates, wide=True),
 ]
 
@@ -192,13 +192,13 @@ def _node_address(kind: str) -> Callable[[Obj], Cell]:
 _NODE = [
     TableColumn("Status", _node_status),
     TableColumn("Roles", _node_roles),
-    AGE,
-    TableColumn("Version", _at("status.nodeInfo.kubeletVersion", "")),
+    AGE_COLUMN,
+    TableColumn("Version", _value_at("status.nodeInfo.kubeletVersion", "")),
     TableColumn("Internal-IP", _node_address("InternalIP"), wide=True),
     TableColumn("External-IP", _node_address("ExternalIP"), wide=True),
-    TableColumn("OS-Image", _at("status.nodeInfo.osImage", "<unknown>"), wide=True),
-    TableColumn("Kernel-Version", _at("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
-    TableColumn("Container-Runtime", _at("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
+    TableColumn("OS-Image", _value_at("status.nodeInfo.osImage", "<unknown>"), wide=True),
+    TableColumn("Kernel-Version", _value_at("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
+    TableColumn("Container-Runtime", _value_at("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
 ]
 
 
@@ -224,14 +224,14 @@ def _event_source(event: Obj) -> str:
 
 _EVENT = [
     TableColumn("Last Seen", _event_seen),
-    TableColumn("Type", _at("type", "")),
-    TableColumn("Reason", _at("reason", "")),
+    TableColumn("Type", _value_at("type", "")),
+    TableColumn("Reason", _value_at("reason", "")),
     TableColumn("Object", _event_object),
-    TableColumn("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
+    TableColumn("Subobject", _value_at("involvedObject.fieldPath", ""), wide=True),
     TableColumn("Source", _event_source, wide=True),
     TableColumn("Message", lambda event: str(event.get("message") or event.get("note") or "").strip()),
-    TableColumn("First Seen", _since("firstTimestamp"), wide=True),
-    TableColumn("Count", _at("count", 1), "integer", wide=True),
+    TableColumn("First Seen", _age_of("firstTimestamp"), wide=True),
+    TableColumn("Count", _value_at("count", 1), "integer", wide=True),
 ]
 
 
@@ -250,101 +250,106 @@ BY_STORAGE: dict[str, list[TableColumn]] = {
     "pods": _POD,
     "nodes": _NODE,
     "events": _EVENT,
-    "namespaces": [TableColumn("Status", _at("status.phase")), AGE],
-    "configmaps": [TableColumn("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())), AGE],
-    "secrets": [TableColumn("Type", _at("type")), TableColumn("Data", _count("data"), _NUMBER), AGE],
-    "serviceaccounts": [TableColumn("Secrets", _count("secrets"), _NUMBER), AGE],
+    "namespaces": [TableColumn("Status", _value_at("status.phase")), AGE_COLUMN],
+    "configmaps": [
+        TableColumn("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())),
+        AGE_COLUMN,
+    ],
+    "secrets": [TableColumn("Type", _value_at("type")), TableColumn("Data", _count("data"), _NUMBER), AGE_COLUMN],
+    "serviceaccounts": [TableColumn("Secrets", _count("secrets"), _NUMBER), AGE_COLUMN],
     "services": [
-        TableColumn("Type", _at("spec.type")),
-        TableColumn("Cluster-IP", _at("spec.clusterIP")),
-        TableColumn("External-IP", _at("spec.externalName")),
+        TableColumn("Type", _value_at("spec.type")),
+        TableColumn("Cluster-IP", _value_at("spec.clusterIP")),
+        TableColumn("External-IP", _value_at("spec.externalName")),
         TableColumn("Port(s)", _ports),
-        AGE,
+        AGE_COLUMN,
         TableColumn("Selector", _labels("spec.selector"), wide=True),
     ],
-    "leases.coordination.k8s.io": [TableColumn("Holder", _at("spec.holderIdentity", "")), AGE],
+    "leases.coordination.k8s.io": [TableColumn("Holder", _value_at("spec.holderIdentity", "")), AGE_COLUMN],
     "devicetaintrules.resource.k8s.io": [
-        TableColumn("Key", _at("spec.taint.key", "")),
-        TableColumn("Value", _at("spec.taint.value", "")),
-        TableColumn("Effect", _at("spec.taint.effect", "")),
+        TableColumn("Key", _value_at("spec.taint.key", "")),
+        TableColumn("Value", _value_at("spec.taint.value", "")),
+        TableColumn("Effect", _value_at("spec.taint.effect", "")),
         TableColumn("TimeAdded", lambda o: age(get_path(o, "spec.taint.timeAdded"))),
-        AGE,
+        AGE_COLUMN,
     ],
     "deployments.apps": [
         TableColumn("Ready", _of("status.readyReplicas", "spec.replicas")),
-        TableColumn("Up-to-date", _at("status.updatedReplicas", 0), _NUMBER),
-        TableColumn("Available", _at("status.availableReplicas", 0), _NUMBER),
-        AGE,
+        TableColumn("Up-to-date", _value_at("status.updatedReplicas", 0), _NUMBER),
+        TableColumn("Available", _value_at("status.availableReplicas", 0), _NUMBER),
+        AGE_COLUMN,
         *_images("spec.template.spec.containers"),
         TableColumn("Selector", _labels("spec.selector.matchLabels"), wide=True),
     ],
     "replicasets.apps": [
-        TableColumn("Desired", _at("spec.replicas", 0), _NUMBER),
-        TableColumn("Current", _at("status.replicas", 0), _NUMBER),
-        TableColumn("Ready", _at("status.readyReplicas", 0), _NUMBER),
-        AGE,
+        TableColumn("Desired", _value_at("spec.replicas", 0), _NUMBER),
+        TableColumn("Current", _value_at("status.replicas", 0), _NUMBER),
+        TableColumn("Ready", _value_at("status.readyReplicas", 0), _NUMBER),
+        AGE_COLUMN,
         *_images("spec.template.spec.containers"),
         TableColumn("Selector", _labels("spec.selector.matchLabels"), wide=True),
     ],
     "daemonsets.apps": [
-        TableColumn("Desired", _at("status.desiredNumberScheduled", 0), _NUMBER),
-        TableColumn("Current", _at("status.currentNumberScheduled", 0), _NUMBER),
-        TableColumn("Ready", _at("status.numberReady", 0), _NUMBER),
-        TableColumn("Up-to-date", _at("status.updatedNumberScheduled", 0), _NUMBER),
-        TableColumn("Available", _at("status.numberAvailable", 0), _NUMBER),
+        TableColumn("Desired", _value_at("status.desiredNumberScheduled", 0), _NUMBER),
+        TableColumn("Current", _value_at("status.currentNumberScheduled", 0), _NUMBER),
+        TableColumn("Ready", _value_at("status.numberReady", 0), _NUMBER),
+        TableColumn("Up-to-date", _value_at("status.updatedNumberScheduled", 0), _NUMBER),
+        TableColumn("Available", _value_at("status.numberAvailable", 0), _NUMBER),
         TableColumn("Node Selector", _labels("spec.template.spec.nodeSelector")),
-        AGE,
+        AGE_COLUMN,
         *_images("spec.template.spec.containers"),
         TableColumn("Selector", _labels("spec.selector.matchLabels"), wide=True),
     ],
     "statefulsets.apps": [
         TableColumn("Ready", _of("status.readyReplicas", "spec.replicas")),
-        AGE,
+        AGE_COLUMN,
         *_images("spec.template.spec.containers"),
     ],
     "replicationcontrollers": [
-        TableColumn("Desired", _at("spec.replicas", 0), _NUMBER),
-        TableColumn("Current", _at("status.replicas", 0), _NUMBER),
-        TableColumn("Ready", _at("status.readyReplicas", 0), _NUMBER),
-        AGE,
+        TableColumn("Desired", _value_at("spec.replicas", 0), _NUMBER),
+        TableColumn("Current", _value_at("status.replicas", 0), _NUMBER),
+        TableColumn("Ready", _value_at("status.readyReplicas", 0), _NUMBER),
+        AGE_COLUMN,
         *_images("spec.template.spec.containers"),
         TableColumn("Selector", _labels("spec.selector"), wide=True),
     ],
     "cronjobs.batch": [
-        TableColumn("Schedule", _at("spec.schedule")),
-        TableColumn("Timezone", _at("spec.timeZone")),
+        TableColumn("Schedule", _value_at("spec.schedule")),
+        TableColumn("Timezone", _value_at("spec.timeZone")),
         TableColumn("Suspend", lambda o: str(get_path(o, "spec.suspend") or False)),
         TableColumn("Active", lambda o: len(get_path(o, "status.active") or ()), _NUMBER),
         TableColumn("Last Schedule", lambda o: age(t) if (t := get_path(o, "status.lastScheduleTime")) else "<none>"),
-        AGE,
+        AGE_COLUMN,
         *_images("spec.jobTemplate.spec.template.spec.containers"),
     ],
-    "jobs.batch": [TableColumn("Completions", _of("status.succeeded", "spec.completions")), AGE],
+    "jobs.batch": [TableColumn("Completions", _of("status.succeeded", "spec.completions")), AGE_COLUMN],
     "priorityclasses.scheduling.k8s.io": [
-        TableColumn("Value", _at("value", 0), _NUMBER),
-        TableColumn("Global-Default", _at("globalDefault", False), "boolean"),
-        AGE,
+        TableColumn("Value", _value_at("value", 0), _NUMBER),
+        TableColumn("Global-Default", _value_at("globalDefault", False), "boolean"),
+        AGE_COLUMN,
     ],
-    "runtimeclasses.node.k8s.io": [TableColumn("Handler", _at("handler", "")), AGE],
-    "customresourcedefinitions.apiextensions.k8s.io": [TableColumn("Created At", _at("metadata.creationTimestamp"))],
+    "runtimeclasses.node.k8s.io": [TableColumn("Handler", _value_at("handler", "")), AGE_COLUMN],
+    "customresourcedefinitions.apiextensions.k8s.io": [
+        TableColumn("Created At", _value_at("metadata.creationTimestamp"))
+    ],
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": [
         TableColumn("Webhooks", _count("webhooks"), _NUMBER),
-        AGE,
+        AGE_COLUMN,
     ],
     "validatingwebhookconfigurations.admissionregistration.k8s.io": [
         TableColumn("Webhooks", _count("webhooks"), _NUMBER),
-        AGE,
+        AGE_COLUMN,
     ],
     "resourcequotas": [
-        TableColumn("Request", lambda obj: _used_of(obj, limits=False)),
-        TableColumn("Limit", lambda obj: _used_of(obj, limits=True)),
-        AGE,
+        TableColumn("Request", lambda obj: _used_amounts(obj, limits=False)),
+        TableColumn("Limit", lambda obj: _used_amounts(obj, limits=True)),
+        AGE_COLUMN,
     ],
-    "limitranges": [TableColumn("Created At", _at("metadata.creationTimestamp"))],
+    "limitranges": [TableColumn("Created At", _value_at("metadata.creationTimestamp"))],
     "poddisruptionbudgets.policy": [
-        TableColumn("Min Available", _at("spec.minAvailable", "N/A")),
-        TableColumn("Max Unavailable", _at("spec.maxUnavailable", "N/A")),
-        TableColumn("Allowed Disruptions", _at("status.disruptionsAllowed", 0), _NUMBER),
-        AGE,
+        TableColumn("Min Available", _value_at("spec.minAvailable", "N/A")),
+        TableColumn("Max Unavailable", _value_at("spec.maxUnavailable", "N/A")),
+        TableColumn("Allowed Disruptions", _value_at("status.disruptionsAllowed", 0), _NUMBER),
+        AGE_COLUMN,
     ],
 }

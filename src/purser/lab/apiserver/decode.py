@@ -87,12 +87,12 @@ def _struct(obj: Obj, schema: Schema, path: str, unknown: Unknown, depth: int) -
             continue
         else:
             decoded = _value(value, sub, where, unknown, depth + 1)
-            if not _omitted(decoded, sub, name in schema.required):
+            if not _is_omitted(decoded, sub, name in schema.required):
                 out[name] = decoded
     return out
 
 
-def _omitted(value: Any, schema: Schema, required: bool) -> bool:
+def _is_omitted(value: Any, schema: Schema, required: bool) -> bool:
     """Go's omitempty for lists and maps; empty structs (`emptyDir: {}`) mean something and stay."""
     return not required and (value == [] or (value == {} and schema.values is not None and schema is not ANY))
 

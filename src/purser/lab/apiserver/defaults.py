@@ -49,13 +49,13 @@ def _containers(spec: Obj) -> Iterable[Obj]:
 
 def _container(container: Obj, *, host_network: bool) -> None:
     image = container.get("image", "")
-    moving = ":" not in image.rsplit("/", 1)[-1] or image.endswith(":latest")
+    has_moving_tag = ":" not in image.rsplit("/", 1)[-1] or image.endswith(":latest")
     _fill(
         container,
         resources={},
         terminationMessagePath="/dev/termination-log",
         terminationMessagePolicy="File",
-        imagePullPolicy="Always" if moving and "@" not in image else "IfNotPresent",
+        imagePullPolicy="Always" if has_moving_tag and "@" not in image else "IfNotPresent",
     )
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")

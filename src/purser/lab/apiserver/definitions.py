@@ -67,12 +67,12 @@ def establish(definition: Obj) -> None:
 def _status(definition: Obj) -> Obj:
     spec, time = definition["spec"], now()
     conditions = [
-        _true("NamesAccepted", time, "NoConflicts", "no conflicts found"),
-        _true("Established", time, "InitialNamesAccepted", "the initial names have been accepted"),
+        _true_condition("NamesAccepted", time, "NoConflicts", "no conflicts found"),
+        _true_condition("Established", time, "InitialNamesAccepted", "the initial names have been accepted"),
     ]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
 
 
-def _true(kind: str, time: str, reason: str, message: str) -> Obj:
+def _true_condition(kind: str, time: str, reason: str, message: str) -> Obj:
     return {"type": kind, "status": "True", "lastTransitionTime": time, "reason": reason, "message": message}

@@ -12,7 +12,7 @@ from .writes import is_finished
 
 _UNDELETABLE_NAMESPACES = ("default", "kube-system", "kube-public")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-_RETURNS_OBJECT = ("pods", "persistentvolumeclaims", "namespaces", "services", "serviceaccounts")
+_KINDS_RETURNING_OBJECT = ("pods", "persistentvolumeclaims", "namespaces", "services", "serviceaccounts")
 """Kinds whose deletion is answered with the object even when it is gone at once."""
 
 
@@ -53,7 +53,7 @@ def _check_preconditions(call: ApiRequest, record: StoredObject, wanted: Obj) ->
 def _carry_out(cluster: Cluster, call: ApiRequest, record: StoredObject, options: Obj) -> Obj:
     collection = cluster.collection(call.resource)
     obj = record.object()
-    changed = _mark(call, obj, options)
+    changed = _mark_deleted(call, obj, options)
     gone = is_finished(obj)
     if gone and call.resource.storage != "pods" and not record.object()["metadata"].get("deletionTimestamp"):
         obj = record.object()  # gone at once: the last state never was "being deleted"
@@ -64,7 +64,7 @@ def _carry_out(cluster: Cluster, call: ApiRequest, record: StoredObject, options
     return _answer(call, obj, gone=gone)
 
 
-def _mark(call: ApiRequest, obj: Obj, options: Obj) -> bool:
+def _mark_deleted(call: ApiRequest, obj: Obj, options: Obj) -> bool:
     """Write the deletion into the object; False where it was already said."""
     metadata = obj["metadata"]
     before = _deletion_state(metadata)
@@ -113,7 +113,7 @@ def _set_finalizers(metadata: Obj, options: Obj) -> None:
 
 
 def _answer(call: ApiRequest, obj: Obj, *, gone: bool) -> Obj:
-    if not gone or call.resource.storage in _RETURNS_OBJECT:
+    if not gone or call.resource.storage in _KINDS_RETURNING_OBJECT:
         return served(call.resource, obj)
     details = {
         "name": call.name,

@@ -4,7 +4,7 @@ Pure. Source: ValidatePodEphemeralContainersUpdate and the pod registry's strate
 from collections.abc import Iterator
 
 from .errors import Cause, Obj
-from .jsonio import copied
+from .jsonio import deep_copy
 from .names import duplicate, forbidden
 
 SUBRESOURCE = "ephemeralcontainers"
@@ -54,12 +54,12 @@ def check_update(new: Obj, old: Obj) -> Iterator[Cause]:
             yield forbidden(f"spec.{_KEY}", f'existing ephemeral containers "{name}" may not be changed\n')
 
 
-def keep_all_else(new: Obj, old: Obj) -> None:
+def keep_other_fields(new: Obj, old: Obj) -> None:
     """Of what is written to the pod's `ephemeralcontainers` only these are taken, in place."""
     containers = of(new.get("spec") or {})
     managers = new["metadata"].get("managedFields")
-    new.update(copied({key: value for key, value in old.items() if key != "metadata"}))
-    new["metadata"] = copied(old["metadata"]) | ({} if managers is None else {"managedFields": managers})
+    new.update(deep_copy({key: value for key, value in old.items() if key != "metadata"}))
+    new["metadata"] = deep_copy(old["metadata"]) | ({} if managers is None else {"managedFields": managers})
     new["spec"].pop(_KEY, None)
     if containers:
         new["spec"][_KEY] = containers

@@ -50,14 +50,16 @@ def _details(group: str, kind: str, name: str, **more: Any) -> Obj:
     return {key: value for key, value in details.items() if value not in ("", None)}
 
 
-def qualified(plural: str, group: str) -> str:
+def qualified_resource(plural: str, group: str) -> str:
     """`deployments.apps`; `pods` in the core group."""
     return f"{plural}.{group}" if group else plural
 
 
 def not_found(group: str, plural: str, name: str) -> StatusError:
     """404 for an object."""
-    return StatusError(404, "NotFound", f'{qualified(plural, group)} "{name}" not found', _details(group, plural, name))
+    return StatusError(
+        404, "NotFound", f'{qualified_resource(plural, group)} "{name}" not found', _details(group, plural, name)
+    )
 
 
 def no_such_path() -> StatusError:
@@ -67,13 +69,13 @@ def no_such_path() -> StatusError:
 
 def already_exists(group: str, plural: str, name: str) -> StatusError:
     """409 on create."""
-    message = f'{qualified(plural, group)} "{name}" already exists'
+    message = f'{qualified_resource(plural, group)} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, _details(group, plural, name))
 
 
 def conflict(group: str, plural: str, name: str, why: str) -> StatusError:
     """409 on update or delete."""
-    message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+    message = f'Operation cannot be fulfilled on {qualified_resource(plural, group)} "{name}": {why}'
     return StatusError(409, "Conflict", message, _details(group, plural, name))
 
 
@@ -95,7 +97,7 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> Status
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details = _details(group, kind, name, causes=[cause.to_json() for cause in causes])
-    return StatusError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {joined}', details)
+    return StatusError(422, "Invalid", f'{qualified_resource(kind, group)} "{name}" is invalid: {joined}', details)
 
 
 def bad_request(message: str) -> StatusError:
@@ -105,7 +107,7 @@ def bad_request(message: str) -> StatusError:
 
 def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
     """403."""
-    subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
+    subject = f'{qualified_resource(plural, group)} "{name}"' if name else qualified_resource(plural, group)
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(group, plural, name))
 
 

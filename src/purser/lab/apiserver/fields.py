@@ -5,7 +5,7 @@ from collections.abc import Callable
 from .errors import Obj
 from .resources import ServedResource, get_path
 
-_COMMON = ("metadata.name", "metadata.namespace")
+_COMMON_FIELDS = ("metadata.name", "metadata.namespace")
 _BY_STORAGE = {
     "pods": ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
              "status.phase", "status.podIP", "status.nominatedNodeName"),
@@ -20,13 +20,13 @@ _BY_STORAGE = {
 }  # fmt: skip
 _PATHS = {"source": "source.component"}
 _BOOLEANS = ("spec.unschedulable", "spec.hostNetwork")
-INDEXED = {"pods": "spec.nodeName"}
+INDEXED_FIELDS = {"pods": "spec.nodeName"}
 """The field by which a collection is usually watched."""
 
 
 def supported(resource: ServedResource) -> tuple[str, ...]:
     """Names that a field selector may use; events.k8s.io uses its own words for some."""
-    names = _COMMON + _BY_STORAGE.get(resource.storage, ())
+    names = _COMMON_FIELDS + _BY_STORAGE.get(resource.storage, ())
     if resource.group == "events.k8s.io":
         return tuple(to_new_event(name) for name in names)
     return names
@@ -39,7 +39,7 @@ def to_new_event(name: str) -> str:
 
 def extractor(storage: str) -> Callable[[Obj], dict[str, str]]:
     """Reads the selectable fields out of a stored object."""
-    names = _COMMON + _BY_STORAGE.get(storage, ())
+    names = _COMMON_FIELDS + _BY_STORAGE.get(storage, ())
 
     def extract(obj: Obj) -> dict[str, str]:
         fields = {name: _text(get_path(obj, _PATHS.get(name, name)), name) for name in names}

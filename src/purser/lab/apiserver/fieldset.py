@@ -35,11 +35,11 @@ def to_fields_v1(paths: Iterable[Path]) -> Obj:
 def from_fields_v1(trie: Obj) -> Paths:
     """The paths of a trie; unknown shapes read as empty."""
     found: list[Path] = []
-    _walk(trie, (), found)
+    _collect_paths(trie, (), found)
     return frozenset(found)
 
 
-def _walk(node: Any, prefix: Path, found: list[Path]) -> None:
+def _collect_paths(node: Any, prefix: Path, found: list[Path]) -> None:
     if not isinstance(node, dict):
         return
     if not node and prefix:
@@ -48,7 +48,7 @@ def _walk(node: Any, prefix: Path, found: list[Path]) -> None:
         if element == ".":
             found.append(prefix)
         else:
-            _walk(child, (*prefix, element), found)
+            _collect_paths(child, (*prefix, element), found)
 
 
 def element_key(item: Any, schema: Schema) -> str:
@@ -65,7 +65,7 @@ def _key_default(schema: Schema, key: str) -> Any:
     return "TCP" if key == "protocol" else None
 
 
-def keyed(items: list[Any], schema: Schema) -> dict[str, Any]:
+def items_by_key(items: list[Any], schema: Schema) -> dict[str, Any]:
     """Items of an associative list by identity; later duplicates win."""
     usable = (item for item in items if schema.list_type == "set" or isinstance(item, dict))
     return {element_key(item, schema): item for item in usable}
@@ -80,7 +80,7 @@ def is_leaf(value: Any, schema: Schema) -> bool:
     return True
 
 
-def _indivisible(value: Any, schema: Schema) -> bool:
+def _is_indivisible(value: Any, schema: Schema) -> bool:
     """Compared as a whole; unlike a leaf, an empty container is not: what appears in it is an addition."""
     return schema.atomic if isinstance(value, dict) else not isinstance(value, list) or not schema.associative
 
@@ -91,7 +91,7 @@ def children(value: Any, schema: Schema) -> Iterator[tuple[str, Any, Schema]]:
         for name, child in value.items():
             yield "f:" + name, child, schema.child(name)
     else:
-        for element, item in keyed(value, schema).items():
+        for element, item in items_by_key(value, schema).items():
             yield element, item, schema.item()
 
 
@@ -126,7 +126,7 @@ def compare(before: Any, after: Any, schema: Schema) -> Difference:
 def _compare(before: Any, after: Any, schema: Schema, path: Path, into: Difference) -> None:
     if before == after:
         return
-    if _indivisible(before, schema) or _indivisible(after, schema) or type(before) is not type(after):
+    if _is_indivisible(before, schema) or _is_indivisible(after, schema) or type(before) is not type(after):
         _replace(before, after, schema, path, into)
         return
     old = {element: (value, sub) for element, value, sub in children(before, schema)}
@@ -158,7 +158,7 @@ def everything(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
             yield from everything(child, sub, (*path, element))
 
 
-def dotted(path: Path) -> str:
+def path_text(path: Path) -> str:
     """`.spec.containers[name="a"].image`, as conflict messages write a path."""
     return "".join(_dotted(element) for element in path)
 

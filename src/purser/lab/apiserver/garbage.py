@@ -141,30 +141,30 @@ class Collector:
         """Carry out the propagation that a deletion asked for, then take its finalizer off."""
         finalizers = obj["metadata"].get("finalizers") or []
         if definitions.CLEANUP in finalizers and place[0] == definitions.STORAGE:
-            await self._undefine(place)
+            await self._delete_custom_objects(place)
             return
         dependents = tuple(self._cluster.store.dependents.get(obj["metadata"]["uid"], ()))
         if ORPHAN in finalizers:
             for dependent in dependents:
-                await self._disown(dependent, obj["metadata"]["uid"])
-            await self._drop_finalizer(place, ORPHAN)
+                await self._remove_owner(dependent, obj["metadata"]["uid"])
+            await self._remove_finalizer(place, ORPHAN)
         elif FOREGROUND in finalizers:
             self._enqueue(dependents)
             if not any(self._blocks(dependent, obj["metadata"]["uid"]) for dependent in dependents):
-                await self._drop_finalizer(place, FOREGROUND)
+                await self._remove_finalizer(place, FOREGROUND)
 
     def _blocks(self, place: Place, owner: str) -> bool:
         obj = self._cluster.object(place[0], *place[1]) or {"metadata": {}}
         references = obj["metadata"].get("ownerReferences") or ()
         return any(each["uid"] == owner and each.get("blockOwnerDeletion") for each in references)
 
-    async def _disown(self, place: Place, owner: str) -> None:
+    async def _remove_owner(self, place: Place, owner: str) -> None:
         obj = self._cluster.object(place[0], *place[1])
         if obj:
             kept = [each for each in obj["metadata"].get("ownerReferences") or () if each["uid"] != owner]
             await self._set_metadata(place, ownerReferences=kept)
 
-    async def _drop_finalizer(self, place: Place, finalizer: str) -> None:
+    async def _remove_finalizer(self, place: Place, finalizer: str) -> None:
         obj = self._cluster.object(place[0], *place[1])
         if obj:
             kept = [each for each in obj["metadata"].get("finalizers") or () if each != finalizer]
@@ -177,7 +177,7 @@ class Collector:
 
         await writes.update(self._cluster, self._call(place), changed)
 
-    async def _undefine(self, place: Place) -> None:
+    async def _delete_custom_objects(self, place: Place) -> None:
         """Delete all objects of a definition (its name is their collection's); when none is left, let it go."""
         storage = place[1][1]
         self._undefining.add(storage)
@@ -187,7 +187,7 @@ class Collector:
         ]
         if not left:
             self._undefining.discard(storage)
-            await self._drop_finalizer(place, definitions.CLEANUP)
+            await self._remove_finalizer(place, definitions.CLEANUP)
 
     async def _empty_namespace(self, name: str) -> None:
         """Delete everything in a terminating namespace; when nothing is left, let the namespace go."""

@@ -24,7 +24,7 @@ def decode(data: bytes) -> Any:
     return _decoder.decode(data)
 
 
-def copied(value: T) -> T:
+def deep_copy(value: T) -> T:
     """A deep copy of a JSON value, in a tenth of the time that `copy.deepcopy` takes."""
     made: T = _decoder.decode(_encoder.encode(value))
     return made

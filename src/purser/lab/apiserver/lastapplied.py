@@ -14,7 +14,7 @@ KUBECTL = "kubectl"
 """Only this manager inherits: others opt out by their name."""
 
 
-def inherited(live: Obj, schema: Schema) -> Paths:
+def inherited_paths(live: Obj, schema: Schema) -> Paths:
     """Fields that kubectl applied client-side and that are unchanged since: no conflict for kubectl."""
     text = _annotation(live)
     if text is None:

@@ -40,8 +40,8 @@ def violation(limit_range: Obj, pod: Obj) -> str:
     spec = pod["spec"]
     found: list[str] = []
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        found += _outside(limit_range, "Container", *(amounts.of_container(container, kind) for kind in _KINDS))
-    found += _outside(limit_range, "Pod", *(amounts.of_pod(spec, kind) for kind in _KINDS))
+        found += _find_violations(limit_range, "Container", *(amounts.of_container(container, kind) for kind in _KINDS))
+    found += _find_violations(limit_range, "Pod", *(amounts.of_pod(spec, kind) for kind in _KINDS))
     found = list(dict.fromkeys(found))
     return found[0] if len(found) == 1 else f"[{', '.join(found)}]" if found else ""
 
@@ -53,7 +53,7 @@ def _items(limit_range: Obj, kind: str) -> list[Obj]:
     return [item for item in (limit_range.get("spec") or {}).get("limits") or () if item.get("type") == kind]
 
 
-def _outside(limit_range: Obj, of: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _find_violations(limit_range: Obj, of: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for item in _items(limit_range, of):
         for key, check in _BOUNDS.items():
             for name, bound in sorted((item.get(key) or {}).items()):
@@ -61,8 +61,8 @@ def _outside(limit_range: Obj, of: str, requests: Amounts, limits: Amounts) -> I
                     yield why if key != _RATIO else f"{name} max limit to request ratio per {of} is {bound}, but {why}"
 
 
-def _check_min(bound_said: str, bound: str, request: str | None, limit: str | None) -> str:
-    said = f"minimum {bound_said}"
+def _check_min(bound_text: str, bound: str, request: str | None, limit: str | None) -> str:
+    said = f"minimum {bound_text}"
     if request is None:
         return f"{said}.  No request is specified"
     if amounts.exceeds(bound, request):
@@ -70,8 +70,8 @@ def _check_min(bound_said: str, bound: str, request: str | None, limit: str | No
     return f"{said}, but limit is {limit}" if limit is not None and amounts.exceeds(bound, limit) else ""
 
 
-def _check_max(bound_said: str, bound: str, request: str | None, limit: str | None) -> str:
-    said = f"maximum {bound_said}"
+def _check_max(bound_text: str, bound: str, request: str | None, limit: str | None) -> str:
+    said = f"maximum {bound_text}"
     if limit is None:
         return f"{said}.  No limit is specified"
     if amounts.exceeds(limit, bound):

@@ -7,11 +7,11 @@ from typing import Any
 
 from . import lastapplied
 from .errors import Obj, StatusError
-from .fieldset import EMPTY, Path, Paths, compare, dotted, from_fields_v1, leaves, to_fields_v1
+from .fieldset import EMPTY, Path, Paths, compare, from_fields_v1, leaves, path_text, to_fields_v1
 from .schema import Schema
 from .ssa import merge, remove
 
-_UNOWNED = frozenset(
+_UNOWNED_PATHS = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",), ("f:spec",), ("f:status",)}
     | {
         ("f:metadata", "f:" + name)
@@ -93,8 +93,8 @@ def update(before: Obj | None, after: Obj, manager: FieldManager, schema: Schema
     entries = after["metadata"].pop("managedFields", None)
     old = (before or {}).get("metadata", {}).get("managedFields")
     managers = read(old if entries is None else entries)
-    difference = compare(_unmanaged(before or {}), _unmanaged(after), schema)
-    changed = frozenset(difference.changed) - _UNOWNED
+    difference = compare(_without_managed_fields(before or {}), _without_managed_fields(after), schema)
+    changed = frozenset(difference.changed) - _UNOWNED_PATHS
     removed = frozenset(difference.removed)
     if changed or removed:
         managers = {who: replace(owned, paths=owned.paths - changed - removed) for who, owned in managers.items()}
@@ -104,7 +104,7 @@ def update(before: Obj | None, after: Obj, manager: FieldManager, schema: Schema
         after["metadata"]["managedFields"] = written
 
 
-def _unmanaged(obj: Obj) -> Obj:
+def _without_managed_fields(obj: Obj) -> Obj:
     metadata = {key: value for key, value in obj.get("metadata", {}).items() if key != "managedFields"}
     return {**obj, "metadata": metadata} if metadata else {}
 
@@ -113,12 +113,14 @@ def apply(live: Obj | None, config: Obj, manager: FieldManager, schema: Schema, 
     """The object after a server-side apply; raises a 409 `StatusError` listing every conflict unless forced."""
     managers = read((live or {}).get("metadata", {}).get("managedFields"))
     previous = managers.get(manager, Owned(EMPTY, "")).paths
-    paths = frozenset(leaves(config, schema)) - _UNOWNED
-    base = _unmanaged(live) if live else {}
+    paths = frozenset(leaves(config, schema)) - _UNOWNED_PATHS
+    base = _without_managed_fields(live) if live else {}
     merged = merge(base, config, schema)
     difference = compare(base, merged, schema)
-    inherits = lastapplied.inherited(base, schema) if live and manager.name == lastapplied.KUBECTL else EMPTY
-    managers = _find_conflicts(managers, manager, frozenset(difference.changed), inherits, force=force)
+    inherited_fields = (
+        lastapplied.inherited_paths(base, schema) if live and manager.name == lastapplied.KUBECTL else EMPTY
+    )
+    managers = _find_conflicts(managers, manager, frozenset(difference.changed), inherited_fields, force=force)
     others = EMPTY.union(*(owned.paths for who, owned in managers.items() if who != manager))
     result = remove(merged, previous - paths, paths | others | _identity(merged), schema)
     lost = frozenset(compare(merged, result, schema).removed)
@@ -133,13 +135,13 @@ def apply(live: Obj | None, config: Obj, manager: FieldManager, schema: Schema, 
 
 def _identity(obj: Obj) -> Paths:
     return frozenset({("f:apiVersion",), ("f:kind",)} | {("f:metadata", "f:" + name) for name in obj.get("metadata", {})
-                                                        if ("f:metadata", "f:" + name) in _UNOWNED})  # fmt: skip
+                                                        if ("f:metadata", "f:" + name) in _UNOWNED_PATHS})  # fmt: skip
 
 
 def _find_conflicts(
     managers: Managers, manager: FieldManager, changed: Paths, inherits: Paths, *, force: bool
 ) -> Managers:
-    overlaps = list(_overlaps(managers, manager, changed))
+    overlaps = list(_find_overlaps(managers, manager, changed))
     conflicts = [(who, path) for who, path in overlaps if path not in inherits]
     if conflicts and not force:
         raise _conflict(conflicts)
@@ -149,7 +151,7 @@ def _find_conflicts(
     }
 
 
-def _overlaps(managers: Managers, manager: FieldManager, changed: Paths) -> Iterator[tuple[FieldManager, Path]]:
+def _find_overlaps(managers: Managers, manager: FieldManager, changed: Paths) -> Iterator[tuple[FieldManager, Path]]:
     for who, owned in managers.items():
         if who != manager:
             for path in sorted(owned.paths & changed):
@@ -158,7 +160,7 @@ def _overlaps(managers: Managers, manager: FieldManager, changed: Paths) -> Iter
 
 def _conflict(conflicts: list[tuple[FieldManager, Path]]) -> StatusError:
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(who)}", "field": dotted(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(who)}", "field": path_text(path)}
         for who, path in conflicts
     ]
     return StatusError(409, "Conflict", _message(conflicts), {"causes": causes})
@@ -167,11 +169,11 @@ def _conflict(conflicts: list[tuple[FieldManager, Path]]) -> StatusError:
 def _message(conflicts: list[tuple[FieldManager, Path]]) -> str:
     if len(conflicts) == 1:
         who, path = conflicts[0]
-        return f"Apply failed with 1 conflict: conflict with {_named(who)}: {dotted(path)}"
+        return f"Apply failed with 1 conflict: conflict with {_named(who)}: {path_text(path)}"
     lines = []
     for who in sorted({who for who, _ in conflicts}, key=lambda who: (who.name, who.operation)):
         lines.append(f"conflicts with {_named(who)}:")
-        lines += [f"- {dotted(path)}" for other, path in conflicts if other == who]
+        lines += [f"- {path_text(path)}" for other, path in conflicts if other == who]
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 from .errors import Obj, StatusError, bad_request
-from .jsonio import copied
+from .jsonio import deep_copy
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7396: null deletes, objects merge, everything else replaces."""
     if not isinstance(patch, dict):
-        return copied(patch)
+        return deep_copy(patch)
     result = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
         if value is None:
@@ -23,7 +23,7 @@ def json_patch(target: Obj, operations: Any) -> Obj:
     """RFC 6902; raises 400 for a malformed patch and 422 for one that does not apply (a failed `test` among them)."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch must be a list of operations")
-    document: Any = copied(target)
+    document: Any = deep_copy(target)
     for operation in operations:
         document = _apply(document, operation)
     return document  # type: ignore[no-any-return]
@@ -35,15 +35,15 @@ def _apply(document: Any, operation: Any) -> Any:
     path = _pointer(operation["path"])
     match operation.get("op"):
         case "add":
-            return _add(document, path, copied(operation.get("value")))
+            return _add(document, path, deep_copy(operation.get("value")))
         case "remove":
             return _remove(document, path)
         case "replace":
-            return _replace(document, path, copied(operation.get("value")))
+            return _replace(document, path, deep_copy(operation.get("value")))
         case "test":
-            return _test(document, path, operation.get("value"))
+            return _apply_test(document, path, operation.get("value"))
         case "copy":
-            return _add(document, path, copied(_get(document, _pointer(operation.get("from")))))
+            return _add(document, path, deep_copy(_get(document, _pointer(operation.get("from")))))
         case "move":
             source = _pointer(operation.get("from"))
             value = _get(document, source)
@@ -116,7 +116,7 @@ def _replace(document: Any, path: list[str], value: Any) -> Any:
     return document
 
 
-def _test(document: Any, path: list[str], value: Any) -> Any:
+def _apply_test(document: Any, path: list[str], value: Any) -> Any:
     try:
         actual = _get(document, path)
     except StatusError:

@@ -20,7 +20,7 @@ from .names import (
     unsupported,
 )
 
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
+_STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -143,7 +143,9 @@ def _check_pod_level_name(name: str, where: str) -> Iterator[Cause]:
 
 
 def _check_name(name: str, where: str) -> Iterator[Cause]:
-    if not is_qualified(name) or ("/" not in name and name not in _STANDARD and not name.startswith("hugepages-")):
+    if not is_qualified(name) or (
+        "/" not in name and name not in _STANDARD_RESOURCES and not name.startswith("hugepages-")
+    ):
         yield invalid(where, name, "must be a standard resource type or fully qualified")
 
 

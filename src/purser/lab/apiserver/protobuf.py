@@ -86,7 +86,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 def _message(data: bytes, name: str, depth: int) -> Any:
     if depth > _MAX_MESSAGE_DEPTH:
         raise ValueError(f"the message is nested more than {_MAX_MESSAGE_DEPTH} levels deep")
-    if special := _SPECIAL.get(name.rsplit(".", 1)[-1]):
+    if special := _SPECIAL_TYPES.get(name.rsplit(".", 1)[-1]):
         return special(dict(_fields(data)))
     fields = _table()[name]
     out: Obj = {}
@@ -121,20 +121,20 @@ def _value(raw: Any, type_name: str, depth: int) -> Any:
         case "bool":
             return bool(raw)
         case "int32" | "int64":
-            return _signed(raw)
+            return _to_signed(raw)
         case "double":
             return struct.unpack("<d", raw)[0]
     return _message(raw, type_name, depth + 1)
 
 
-def _signed(raw: int) -> int:
+def _to_signed(raw: int) -> int:
     return raw - (1 << 64) if raw >= 1 << 63 else raw
 
 
 def _time(fields: dict[int, Any], *, micro: bool = False) -> str | None:
     if not fields:
         return None
-    moment = datetime.fromtimestamp(_signed(fields.get(1, 0)), UTC)
+    moment = datetime.fromtimestamp(_to_signed(fields.get(1, 0)), UTC)
     nanos = f".{fields.get(2, 0) // 1000:06d}" if micro else ""
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + nanos + "Z"
 
@@ -143,11 +143,11 @@ def _json(fields: dict[int, Any]) -> Any:
     return jsonio.decode(fields[1]) if fields.get(1) else {}
 
 
-_SPECIAL: dict[str, Callable[[dict[int, Any]], Any]] = {
+_SPECIAL_TYPES: dict[str, Callable[[dict[int, Any]], Any]] = {
     "Time": _time,
     "MicroTime": lambda fields: _time(fields, micro=True),
     "Quantity": lambda fields: fields.get(1, b"0").decode(),
-    "IntOrString": lambda fields: fields.get(3, b"").decode() if fields.get(1) else _signed(fields.get(2, 0)),
+    "IntOrString": lambda fields: fields.get(3, b"").decode() if fields.get(1) else _to_signed(fields.get(2, 0)),
     "RawExtension": _json,
     "FieldsV1": _json,
 }

@@ -44,31 +44,31 @@ def _parse(value: object) -> tuple[Decimal, str]:
 
 def canonical(value: object) -> str:
     """The form in which the API server writes it: `0.5` -> `500m`, `1024Mi` -> `1Gi`, `1500m` stays."""
-    return _written(*_parse(value))
+    return _format(*_parse(value))
 
 
 def added(left: object, right: object) -> str:
     """The sum, in the form of the first of the two that is not zero, as `Quantity.Add` has it."""
     (number, form), (other, other_form) = _parse(left), _parse(right)
-    return _written(_EXACT.add(number, other), form if number else other_form)
+    return _format(_EXACT.add(number, other), form if number else other_form)
 
 
 def subtracted(left: object, right: object) -> str:
     """The difference, in the form of the first of the two that is not zero, as `Quantity.Sub` has it."""
     (number, form), (other, other_form) = _parse(left), _parse(right)
-    return _written(_EXACT.subtract(number, other), form if number else other_form)
+    return _format(_EXACT.subtract(number, other), form if number else other_form)
 
 
-def _written(number: Decimal, form: str) -> str:
+def _format(number: Decimal, form: str) -> str:
     number = number.quantize(_NANO, rounding=ROUND_CEILING, context=_EXACT)
     if form == "binary" and abs(number) >= 1024 and number == number.to_integral_value():
-        return _scaled(number, 1024, _BINARY)
+        return _scale(number, 1024, _BINARY)
     if form == "exponent":
         return _exponent(number)
     return _decimal(number)
 
 
-def _scaled(number: Decimal, base: int, suffixes: Sequence[str]) -> str:
+def _scale(number: Decimal, base: int, suffixes: Sequence[str]) -> str:
     whole, power = int(number), 0
     while whole and whole % base == 0 and power + 1 < len(suffixes):
         whole, power = whole // base, power + 1
@@ -76,9 +76,9 @@ def _scaled(number: Decimal, base: int, suffixes: Sequence[str]) -> str:
 
 
 def _decimal(number: Decimal) -> str:
-    return _scaled(number.scaleb(9, _EXACT), 1000, _DECIMAL) if number else "0"
+    return _scale(number.scaleb(9, _EXACT), 1000, _DECIMAL) if number else "0"
 
 
 def _exponent(number: Decimal) -> str:
-    text = _scaled(number.scaleb(9, _EXACT), 1000, [f"e{power * 3}" for power in range(-3, 7)]) if number else "0"
+    text = _scale(number.scaleb(9, _EXACT), 1000, [f"e{power * 3}" for power in range(-3, 7)]) if number else "0"
     return text.removesuffix("e0")

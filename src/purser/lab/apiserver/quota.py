@@ -19,7 +19,7 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _REQUESTS = "requests."
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _COUNT = "count/pods"
-_COUNTED = (_COUNT, "pods", *(f"{kind}{name}" for kind in ("", _REQUESTS, "limits.") for name in _COMPUTE))
+_COUNTED_NAMES = (_COUNT, "pods", *(f"{kind}{name}" for kind in ("", _REQUESTS, "limits.") for name in _COMPUTE))
 _MUST_BE_SPECIFIED = tuple(f"{kind}{name}" for kind in ("", "limits.", _REQUESTS) for name in ("cpu", "memory"))
 """A quota over one of these wants every container to say it."""
 
@@ -28,7 +28,7 @@ def is_counted(name: str) -> bool:
     """Whether pods count in a line of `spec.hard`."""
     bare = name.removeprefix(_REQUESTS)
     of_devices = bare != name and (amounts.is_extended(bare) or bare.startswith(_DEVICE_CLASS))
-    return name in _COUNTED or amounts.is_huge_pages(bare) or of_devices
+    return name in _COUNTED_NAMES or amounts.is_huge_pages(bare) or of_devices
 
 
 def usage(pod: Obj) -> dict[str, str]:
@@ -57,10 +57,10 @@ def _compute(requests: Amounts, limits: Amounts) -> dict[str, str]:
 
 def matches(quota: Obj, pod: Obj) -> bool:
     """Whether a pod is in all scopes of a quota."""
-    return all(_in_scope(scope, pod["spec"]) for scope in _scopes(quota.get("spec") or {}))
+    return all(_in_scope(scope, pod["spec"]) for scope in _quota_scopes(quota.get("spec") or {}))
 
 
-def _scopes(spec: Obj) -> Iterator[Obj]:
+def _quota_scopes(spec: Obj) -> Iterator[Obj]:
     yield from ({"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ())
     yield from (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
 
@@ -80,12 +80,12 @@ def _in_scope(scope: Obj, spec: Obj) -> bool:
     return object_selector({"matchExpressions": [term]}).matches({name: given} if given else {})
 
 
-def unspecified(quota: Obj, pod: Obj) -> str:
+def missing_amounts(quota: Obj, pod: Obj) -> str:
     """What containers must say in a quota's namespace and do not; empty where they say all."""
     spec = pod["spec"]
     if any(amounts.is_pod_level(name) for kind in ("requests", "limits") for name in amounts.of_container(spec, kind)):
         return ""
-    wanted = sorted(name for name in hard_of(quota) if name in _MUST_BE_SPECIFIED)
+    wanted = sorted(name for name in hard_limits(quota) if name in _MUST_BE_SPECIFIED)
     said = {
         container.get("name", ""): _compute(*(amounts.of_container(container, kind) for kind in ("requests", "limits")))
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
@@ -107,14 +107,14 @@ def exceeded(quota: Obj, asked: Amounts) -> str:
     return f"exceeded quota: {quota['metadata']['name']}, {', '.join(texts)}" if over else ""
 
 
-def hard_of(quota: Obj) -> dict[str, str]:
+def hard_limits(quota: Obj) -> dict[str, str]:
     """The limits of a quota."""
     return (quota.get("spec") or {}).get("hard") or {}
 
 
 def status(quota: Obj, here: Iterable[Obj]) -> Obj:
     """A quota's status. ``here``: all pods of its namespace. Entries that are not counted stay as they are."""
-    hard = hard_of(quota)
+    hard = hard_limits(quota)
     known = (quota.get("status") or {}).get("used") or {}
     kept = {name: amount for name, amount in known.items() if name in hard and not is_counted(name)}
     used: dict[str, str] = dict.fromkeys(filter(is_counted, hard), "0")
@@ -133,7 +133,7 @@ def moved(quota: Obj, before: Obj | None, after: Obj | None) -> dict[str, str]:
 def _counted(quota: Obj, pod: Obj) -> dict[str, str]:
     if not matches(quota, pod):
         return {}
-    hard = hard_of(quota)
+    hard = hard_limits(quota)
     return {name: amount for name, amount in usage(pod).items() if name in hard}
 
 

@@ -7,7 +7,7 @@ from purser.core.kubernetes.selectors import OBJECT_OPERATORS
 from . import amounts, quantity
 from .errors import Cause, Obj
 from .names import QUALIFIED, invalid, is_qualified, required
-from .quota import hard_of, is_counted
+from .quota import hard_limits, is_counted
 
 _OTHER_QUOTA_RESOURCES = (
     *("requests.storage", "resourcequotas", "services", "services.nodeports", "services.loadbalancers", "configmaps"),
@@ -21,7 +21,7 @@ _SCOPES = (*_PLAIN_SCOPES, "PriorityClass", "VolumeAttributesClass")
 
 def check(quota: Obj) -> Iterator[Cause]:
     """What is wrong with a quota."""
-    for name, amount in hard_of(quota).items():
+    for name, amount in hard_limits(quota).items():
         where = f"spec.hard[{name}]"
         if not is_qualified(name):
             yield invalid(where, name, QUALIFIED)

@@ -21,7 +21,7 @@ def admit(cluster: Cluster, resource: ServedResource, pod: Obj, old: Obj | None 
     quotas = [record.object() for record in _of(cluster, namespace)]
     quotas = [each for each in quotas if quota.matches(each, pod) and not (old and quota.matches(each, old))]
     for each in quotas:
-        if why := quota.unspecified(each, pod):
+        if why := quota.missing_amounts(each, pod):
             raise forbidden("", "pods", name, f"failed quota: {each['metadata']['name']}: {why}")
     asked = quota.usage(pod) if quotas else {}
     for each in quotas:

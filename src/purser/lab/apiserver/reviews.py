@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from .cluster import API_AUDIENCE, ApiRequest, User
 from .errors import Obj
-from .writes import incoming
+from .writes import decode_incoming
 
 
 def answer(call: ApiRequest, body: Obj, tokens: Mapping[str, User]) -> Obj:
     """The review with its status filled in."""
-    review = incoming(call, body)
+    review = decode_incoming(call, body)
     if call.resource.plural == "tokenreviews":
         review["status"] = _authenticated(review.get("spec") or {}, tokens)
     else:

@@ -57,7 +57,7 @@ def selection(target: Target, query: Mapping[str, str]) -> Selection:
         namespace=target.namespace or exact.get("metadata.namespace", ""),
         name=target.name or exact.get("metadata.name", ""),
         matches=_matches(parse_labels(labels) if labels else None, field_terms),
-        index_value=exact.get(fields.INDEXED.get(target.resource.storage, "")),
+        index_value=exact.get(fields.INDEXED_FIELDS.get(target.resource.storage, "")),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import jsonio
 from .errors import Obj
-from .fieldset import Path, Paths, children, element_key, keyed
+from .fieldset import Path, Paths, children, element_key, items_by_key
 from .schema import Schema
 
 
@@ -16,20 +16,20 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
     if isinstance(live, dict) and isinstance(config, dict) and not schema.atomic:
         merged = dict(live)
         for name, value in config.items():
-            merged[name] = merge(live[name], value, schema.child(name)) if name in live else jsonio.copied(value)
+            merged[name] = merge(live[name], value, schema.child(name)) if name in live else jsonio.deep_copy(value)
         return merged
     if isinstance(live, list) and isinstance(config, list) and schema.associative:
         return _merge_list(live, config, schema)
-    return jsonio.copied(config)
+    return jsonio.deep_copy(config)
 
 
 def _merge_list(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
-    wanted = keyed(config, schema)
+    wanted = items_by_key(config, schema)
     merged = []
     for item in live:
         identity = element_key(item, schema)
         merged.append(merge(item, wanted.pop(identity), schema.item()) if identity in wanted else item)
-    return merged + [jsonio.copied(item) for item in wanted.values()]
+    return merged + [jsonio.deep_copy(item) for item in wanted.values()]
 
 
 def remove(obj: Obj, gone: Paths, kept: Paths, schema: Schema) -> Obj:
@@ -39,8 +39,8 @@ def remove(obj: Obj, gone: Paths, kept: Paths, schema: Schema) -> Obj:
     doomed = {path for path in gone if path not in protected}
     if not doomed:
         return obj
-    on_the_way = {path[:length] for path in doomed for length in range(len(path) + 1)}
-    return _remove(obj, schema, (), doomed, on_the_way, protected)  # type: ignore[no-any-return]
+    parents = {path[:length] for path in doomed for length in range(len(path) + 1)}
+    return _remove(obj, schema, (), doomed, parents, protected)  # type: ignore[no-any-return]
 
 
 def _key_fields(path: Path) -> list[Path]:
@@ -62,6 +62,6 @@ def _remove(value: Any, schema: Schema, path: Path, doomed: set[Path], touched: 
         return kept
     if isinstance(value, list) and schema.associative:
         items = ((element_key(item, schema), item) for item in value)
-        survivors = [((*path, element), item) for element, item in items if (*path, element) not in doomed]
-        return [_remove(item, schema.item(), where, doomed, touched, protected) for where, item in survivors]
+        kept_items = [((*path, element), item) for element, item in items if (*path, element) not in doomed]
+        return [_remove(item, schema.item(), where, doomed, touched, protected) for where, item in kept_items]
     return value

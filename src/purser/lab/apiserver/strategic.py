@@ -7,7 +7,7 @@ Directives: `$patch: replace|delete|merge` in an object or list item, `$deleteFr
 from typing import Any
 
 from .errors import Obj, bad_request
-from .jsonio import copied
+from .jsonio import deep_copy
 from .schema import Schema
 
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
@@ -18,12 +18,12 @@ def strategic_patch(target: Obj, patch: Obj, schema: Schema) -> Obj:
     """`target` with `patch` merged in; raises 400 for directives that are not understood."""
     directive = patch.get("$patch")
     if directive == "replace":
-        return copied(_plain(patch))
+        return deep_copy(_plain(patch))
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
         raise bad_request(f"unable to process the patch: unknown $patch directive {directive!r}")
-    result = _retained(target, patch)
+    result = _retain_keys(target, patch)
     for key, value in _plain(patch).items():
         _merge_field(result, key, value, schema.child(key))
     _delete_primitives(result, patch)
@@ -35,7 +35,7 @@ def _plain(patch: Obj) -> Obj:
     return {key: value for key, value in patch.items() if not key.startswith("$")}
 
 
-def _retained(target: Obj, patch: Obj) -> Obj:
+def _retain_keys(target: Obj, patch: Obj) -> Obj:
     keep = patch.get("$retainKeys")
     return {key: value for key, value in target.items() if keep is None or key in keep}
 
@@ -52,12 +52,12 @@ def _merge_field(result: Obj, key: str, value: Any, schema: Schema) -> None:
         current = result.get(key)
         result[key] = _merge_list(current if isinstance(current, list) else [], value, schema)
     else:
-        result[key] = copied(value)
+        result[key] = deep_copy(value)
 
 
 def _merge_list(current: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
-        return [copied(item) for item in patch if "$patch" not in item]
+        return [deep_copy(item) for item in patch if "$patch" not in item]
     result = list(current)
     for item in patch:
         if not schema.merge_key:

@@ -6,10 +6,10 @@ The checks are in checks.py, the always-on admission plugins in plugins.py.
 from . import defaults, ephemeral, pods, structural
 from .decode import Unknown, decode
 from .errors import Obj
-from .jsonio import copied
+from .jsonio import deep_copy
 from .resources import ServedResource
 
-_KEEPS_STATUS_ON_CREATE = ("nodes", "events")
+_KINDS_KEEPING_STATUS = ("nodes", "events")
 
 
 def normalise(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
@@ -21,7 +21,7 @@ def normalise(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
 
 
 def _normalise_custom(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
-    obj = copied(obj)
+    obj = deep_copy(obj)
     dropped: list[str] = []
     structural.prune(obj, resource.schema, "", dropped)
     structural.fill_defaults(obj, resource.schema)
@@ -44,7 +44,7 @@ def has_status(resource: ServedResource) -> bool:
 
 def prepare_create(resource: ServedResource, obj: Obj) -> None:
     """Drop what a creator may not set and start the status, in place."""
-    if has_status(resource) and resource.storage not in _KEEPS_STATUS_ON_CREATE:
+    if has_status(resource) and resource.storage not in _KINDS_KEEPING_STATUS:
         obj.pop("status", None)
     if resource.storage == "pods":
         pods.fill_requests_as_a_whole(obj["spec"])
@@ -57,12 +57,12 @@ def prepare_create(resource: ServedResource, obj: Obj) -> None:
     elif has_status(resource) and resource.group in ("apps", "batch", "policy"):
         obj["status"] = _zero_status(resource)
     if resource.storage == "jobs.batch" and not obj["spec"].get("manualSelector"):
-        _select_by_uid(obj)
+        _set_uid_selector(obj)
     elif resource.storage == "services":
         obj["status"] = {"loadBalancer": {}}
 
 
-def _select_by_uid(job: Obj) -> None:
+def _set_uid_selector(job: Obj) -> None:
     """A job's pods carry its uid as a label, by which it finds them."""
     own = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}
     job["spec"]["selector"] = {"matchLabels": own}
@@ -91,7 +91,7 @@ def prepare_update(resource: ServedResource, new: Obj, old: Obj, subresource: st
         if resource.custom:
             _keep_metadata(new, old)
     elif subresource == ephemeral.SUBRESOURCE:
-        ephemeral.keep_all_else(new, old)
+        ephemeral.keep_other_fields(new, old)
     elif has_status(resource):
         new.pop("status", None)
         if "status" in old:
@@ -100,7 +100,7 @@ def prepare_update(resource: ServedResource, new: Obj, old: Obj, subresource: st
         new["spec"] = old["spec"]
 
 
-def applicable(resource: ServedResource, config: Obj, subresource: str) -> Obj:
+def applicable_fields(resource: ServedResource, config: Obj, subresource: str) -> Obj:
     """What an apply through this endpoint can set, and so own: not the status here, nothing but the status there."""
     if subresource == "status":
         identity = ("name", "namespace", "uid", "resourceVersion")
@@ -116,7 +116,7 @@ def applicable(resource: ServedResource, config: Obj, subresource: str) -> Obj:
 
 
 def _keep_metadata(new: Obj, old: Obj) -> None:
-    kept = copied(old["metadata"])
+    kept = deep_copy(old["metadata"])
     if "managedFields" in new["metadata"]:
         kept["managedFields"] = new["metadata"]["managedFields"]
     new["metadata"] = kept
@@ -128,10 +128,17 @@ def spec_changed(resource: ServedResource, new: Obj, old: Obj) -> bool:
     return {k: v for k, v in new.items() if k not in ignored} != {k: v for k, v in old.items() if k not in ignored}
 
 
-_GENERATED = ("apps", "batch", "policy", "networking.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io")
+_GENERATED_GROUPS = (
+    "apps",
+    "batch",
+    "policy",
+    "networking.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+)
 _GENERATED_KINDS = tuple(f"{kind}.resource.k8s.io" for kind in ("deviceclasses", "devicetaintrules", "resourceslices"))
 
 
 def has_generation(resource: ServedResource) -> bool:
     """Core objects of old kinds carry no generation; pods have one since 1.33 only."""
-    return resource.custom or resource.group in _GENERATED or resource.storage in _GENERATED_KINDS
+    return resource.custom or resource.group in _GENERATED_GROUPS or resource.storage in _GENERATED_KINDS

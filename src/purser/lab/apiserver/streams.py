@@ -5,7 +5,7 @@ from .logs import check_container
 
 NAMES = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
 """The subresources, and the kind that each is asked with."""
-_MISSING = {
+_UNSUPPORTED = {
     "exec": "cannot run a command",
     "attach": "cannot attach to a process",
     "portforward": "cannot forward a port",
@@ -23,5 +23,5 @@ def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
     return StatusError(
         501,
         "NotImplemented",
-        f"{_MISSING[subresource]} in pod {name} because the lab does not run containers: {_ALTERNATIVE}",
+        f"{_UNSUPPORTED[subresource]} in pod {name} because the lab does not run containers: {_ALTERNATIVE}",
     )

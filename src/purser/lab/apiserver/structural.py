@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import Cause, Obj
-from .jsonio import copied, parse_time
+from .jsonio import deep_copy, parse_time
 from .names import invalid, required
 from .schema import ANY, MISSING, Schema
 
@@ -25,8 +25,10 @@ def check_schema(raw: Any, path: str) -> Iterator[Cause]:
     if not isinstance(raw, dict):
         yield invalid(path, str(raw), "must be a schema")
         return
-    open_ended = any(raw.get(mark) for mark in ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"))
-    if raw.get("type", None if open_ended else "") not in (*_TYPES, None):
+    has_open_type = any(
+        raw.get(mark) for mark in ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+    )
+    if raw.get("type", None if has_open_type else "") not in (*_TYPES, None):
         yield required(f"{path}.type", "must not be empty for specified object fields")
     try:
         re.compile(raw.get("pattern") or "")
@@ -61,7 +63,7 @@ def fill_defaults(value: Any, schema: Schema) -> None:
         for name, sub in schema.properties.items():
             absent = name not in value or (value[name] is None and not sub.nullable)
             if absent and sub.default is not MISSING:
-                value[name] = copied(sub.default)
+                value[name] = deep_copy(sub.default)
         for name, item in value.items():
             fill_defaults(item, schema.child(name))
     elif isinstance(value, list):

@@ -6,7 +6,7 @@ from . import admission, budgets, deletion, managed, pods, writes
 from .cluster import ApiRequest, Cluster
 from .decode import Unknown, decode
 from .errors import Cause, Obj, bad_request, conflict, invalid, not_found, precondition_failed
-from .jsonio import copied, now
+from .jsonio import deep_copy, now
 from .patch import json_patch, merge_patch
 from .resources import ServedResource, get_path
 from .schema import builtin
@@ -53,7 +53,7 @@ async def evict(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     uid = get_path(eviction, "deleteOptions.preconditions.uid")
     if uid and uid != pod["metadata"]["uid"]:
         raise precondition_failed("", "pods", call.name, uid, pod["metadata"]["uid"])
-    budgets.charge(cluster, call, pod)
+    budgets.charge_budget(cluster, call, pod)
     plain = ApiRequest(
         call.resource, call.namespace, call.name, user=call.user, dry_run=call.dry_run, manager=call.manager
     )
@@ -87,7 +87,7 @@ async def set_scale(cluster: Cluster, call: ApiRequest, content_type: str, body:
 
     def scaled(live: Obj) -> Obj:
         scale = _new_scale(scale_of(call.resource, live), content_type, body)
-        new = copied(live)
+        new = deep_copy(live)
         new["spec"]["replicas"] = scale["spec"].get("replicas", 0)
         new["metadata"]["resourceVersion"] = scale["metadata"].get(
             "resourceVersion", live["metadata"]["resourceVersion"]
@@ -109,5 +109,5 @@ def _new_scale(current: Obj, content_type: str, body: Any) -> Obj:
 
 async def finalize_namespace(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     """PUT namespaces/<name>/finalize: the one way to change a namespace's own finalizers."""
-    namespace = writes.incoming(call, body)
+    namespace = writes.decode_incoming(call, body)
     return await writes.update(cluster, call, lambda live: {**live, "spec": namespace.get("spec") or {}})

@@ -13,7 +13,9 @@ from .resources import ServedResource, get_path
 def table(resource: ServedResource, objects: Iterable[Obj], metadata: Obj, *, include: str) -> Obj:
     """The Table of some objects; `include` is None, Metadata or Object: how much of the object rides along."""
     shown = columns_of(resource)
-    rows = [{"cells": [column.value(obj) for column in shown], "object": _included(obj, include)} for obj in objects]
+    rows = [
+        {"cells": [column.value(obj) for column in shown], "object": _included_object(obj, include)} for obj in objects
+    ]
     definitions = [column.definition() for column in shown]
     return {
         "kind": "Table",
@@ -24,15 +26,15 @@ def table(resource: ServedResource, objects: Iterable[Obj], metadata: Obj, *, in
     }
 
 
-def partial(obj: Obj) -> Obj:
+def partial_metadata(obj: Obj) -> Obj:
     """PartialObjectMetadata: the object's metadata alone."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
-def _included(obj: Obj, include: str) -> Obj | None:
+def _included_object(obj: Obj, include: str) -> Obj | None:
     if include == "None":
         return None
-    return obj if include == "Object" else partial(obj)
+    return obj if include == "Object" else partial_metadata(obj)
 
 
 def columns_of(resource: ServedResource) -> list[TableColumn]:
@@ -40,7 +42,7 @@ def columns_of(resource: ServedResource) -> list[TableColumn]:
     name = TableColumn("Name", lambda obj: obj["metadata"]["name"])
     if resource.custom:
         return [name, *(_custom(raw) for raw in resource.columns or _DEFAULT_CUSTOM)]
-    return [name, *columns.BY_STORAGE.get(resource.storage, [columns.AGE])]
+    return [name, *columns.BY_STORAGE.get(resource.storage, [columns.AGE_COLUMN])]
 
 
 _DEFAULT_CUSTOM = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)

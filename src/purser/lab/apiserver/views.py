@@ -37,7 +37,7 @@ class ResourceView:
         if self.form == "table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             return tables.table(self.resource, [obj], metadata, include=self.include)
-        return tables.partial(obj) if self.form == "partial" else obj
+        return tables.partial_metadata(obj) if self.form == "partial" else obj
 
     def many(self, records: list[StoredObject], metadata: Obj) -> bytes:
         """A list."""

@@ -64,7 +64,7 @@ class Watch:
         self._wake = asyncio.Event()
         self._ended = False
         self._headers_sent = False
-        self._unsubscribe = self._collection.subscribe(self._notice, selection.index_value)
+        self._unsubscribe = self._collection.subscribe(self._receive, selection.index_value)
 
     def _first_events(self, since: int | None, *, initial: bool) -> list[StoreEvent]:
         """Everything that is there (for a watch from 0, or without a version), or what happened since."""
@@ -72,7 +72,7 @@ class Watch:
             return [StoreEvent(ADDED, None, record) for record in self._collection.records(self._selection)]
         return self._collection.events_since(since) if since else []
 
-    def _notice(self, event: StoreEvent) -> None:
+    def _receive(self, event: StoreEvent) -> None:
         if len(self._queue) >= _BACKLOG:
             self._ended = True
         else:

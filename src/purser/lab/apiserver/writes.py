@@ -21,7 +21,7 @@ from .errors import (
     not_found,
     precondition_failed,
 )
-from .jsonio import copied, now
+from .jsonio import deep_copy, now
 from .patch import json_patch, merge_patch
 from .resources import ServedResource, served, stored
 from .store import StoredObject
@@ -48,7 +48,7 @@ APPLY = ("application/apply-patch+yaml", "application/apply-patch+json")
 Mutate = Callable[[Obj], Obj]
 
 
-def incoming(call: ApiRequest, body: Obj) -> Obj:
+def decode_incoming(call: ApiRequest, body: Obj) -> Obj:
     """A body as its type reads it: kind checked, unknown fields dropped and reported as the client asked."""
     _check_kind(call.resource, body)
     obj, unknown = strategies.normalise(call.resource, body)
@@ -76,7 +76,7 @@ def _check_kind(resource: ServedResource, body: Obj) -> None:
 
 async def create(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     """POST: the created object; raises 409 when the name is taken."""
-    obj = incoming(call, body)
+    obj = decode_incoming(call, body)
     _place(cluster, call, obj["metadata"])
     _reset_for_create(obj["metadata"])
     return await _insert(cluster, call, obj)
@@ -85,7 +85,7 @@ async def create(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
 async def _insert(cluster: Cluster, call: ApiRequest, obj: Obj) -> Obj:
     """Admission, preparation, checks and the write. An apply brings its managed fields along."""
     resource = call.resource
-    obj = await admission.mutate(cluster, call, "CREATE", _completed(cluster, resource, obj), None)
+    obj = await admission.mutate(cluster, call, "CREATE", _complete_object(cluster, resource, obj), None)
     # Once more, as a webhook may have brought containers: the real server asks its own plugins again, too.
     plugins.complete_resources(cluster, resource, obj)
     _complete_metadata(call, resource, obj["metadata"])
@@ -112,7 +112,7 @@ async def _insert(cluster: Cluster, call: ApiRequest, obj: Obj) -> Obj:
     return served(resource, obj)
 
 
-def _completed(cluster: Cluster, resource: ServedResource, obj: Obj) -> Obj:
+def _complete_object(cluster: Cluster, resource: ServedResource, obj: Obj) -> Obj:
     strategies.fill_defaults(resource, obj)
     plugins.admit(cluster, resource, obj)
     return obj
@@ -172,13 +172,13 @@ def _check(resource: ServedResource, obj: Obj, causes: list[Cause]) -> None:
 
 async def replace(cluster: Cluster, call: ApiRequest, body: Obj) -> tuple[int, Obj]:
     """PUT: HTTP status and object; raises 409 when the version sent is not the current one."""
-    obj = incoming(call, body)
+    obj = decode_incoming(call, body)
     _name_matches(call, obj["metadata"])
     if cluster.collection(call.resource).get(call.key) is None and call.resource.storage in CREATE_ON_UPDATE:
         _reset_for_create(obj["metadata"])
         return 201, await create(cluster, call, served(call.resource, obj))
     _require_version(call, obj)
-    return 200, await update(cluster, call, lambda live: copied(obj))
+    return 200, await update(cluster, call, lambda live: deep_copy(obj))
 
 
 def _name_matches(call: ApiRequest, metadata: Obj) -> None:
@@ -202,10 +202,10 @@ async def patch(cluster: Cluster, call: ApiRequest, content_type: str, patch_bod
     """PATCH in any of the four types: HTTP status and object."""
     if content_type in APPLY:
         return await _apply(cluster, call, patch_body)
-    return 200, await update(cluster, call, _patcher(call, content_type, patch_body))
+    return 200, await update(cluster, call, _build_mutate(call, content_type, patch_body))
 
 
-def _patcher(call: ApiRequest, content_type: str, patch_body: Any) -> Mutate:
+def _build_mutate(call: ApiRequest, content_type: str, patch_body: Any) -> Mutate:
     resource = call.resource
     if content_type == STRATEGIC and resource.custom:
         message = "the body of the request was in an unknown format - accepted media types include: "
@@ -223,21 +223,21 @@ def _patcher(call: ApiRequest, content_type: str, patch_body: Any) -> Mutate:
             result = merge_patch(current, patch_body)
         if not isinstance(result, dict):
             raise bad_request("the result of the patch must be an object")
-        return incoming(call, result)
+        return decode_incoming(call, result)
 
     return patched
 
 
 async def _apply(cluster: Cluster, call: ApiRequest, body: Obj) -> tuple[int, Obj]:
     resource = call.resource
-    config = incoming(call, body)
+    config = decode_incoming(call, body)
     if config["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     _name_matches(call, config["metadata"])
     if not call.namespace:
         config["metadata"].pop("namespace", None)
     manager = managed.FieldManager(call.manager, "Apply", resource.api_version, call.subresource)
-    config = strategies.applicable(resource, config, call.subresource)
+    config = strategies.applicable_fields(resource, config, call.subresource)
 
     def applied(live: Obj | None) -> Obj:
         return managed.apply(live, config, manager, resource.schema, force=call.force, time=now())
@@ -261,7 +261,7 @@ async def update(cluster: Cluster, call: ApiRequest, mutate: Mutate, *, applies:
         live = record.object()
         new = mutate(live)
         _check_preconditions(call, new["metadata"], live["metadata"])
-        new = await _prepared(cluster, call, new, live, applies=applies)
+        new = await _prepare_update(cluster, call, new, live, applies=applies)
         if collection.get(call.key) is record:
             if not call.subresource:
                 quotakeeping.admit(cluster, call.resource, new, live)
@@ -277,7 +277,7 @@ def _check_preconditions(call: ApiRequest, new: Mapping[str, Any], live: Mapping
         raise modified(resource.group, resource.plural, call.name)
 
 
-async def _prepared(cluster: Cluster, call: ApiRequest, new: Obj, live: Obj, *, applies: bool) -> Obj:
+async def _prepare_update(cluster: Cluster, call: ApiRequest, new: Obj, live: Obj, *, applies: bool) -> Obj:
     resource = call.resource
     _keep_system_fields(new, live)
     strategies.fill_defaults(resource, new)
@@ -313,7 +313,7 @@ def _keep_system_fields(new: Obj, live: Obj) -> None:
 
 
 def _commit(cluster: Cluster, call: ApiRequest, new: Obj, live: Obj, record: StoredObject) -> Obj:
-    if call.dry_run or _same(new, live):
+    if call.dry_run or _is_unchanged(new, live):
         return new
     collection = cluster.collection(call.resource)
     if is_finished(new):
@@ -333,7 +333,7 @@ def is_finished(obj: Obj) -> bool:
     return bool(metadata.get("deletionTimestamp")) and not held
 
 
-def _same(new: Obj, live: Obj) -> bool:
+def _is_unchanged(new: Obj, live: Obj) -> bool:
     """A write that changes nothing is not written, so that it makes no event."""
     return _content(new) == _content(live)
 

@@ -35,11 +35,11 @@ class PluginEndpoint:
     def open(cls, path: Path, timeout_s: float) -> "PluginEndpoint":
         """Connect."""
         connection = PluginConnection(path, timeout_s)
-        return cls(path, _file_at(path), connection, connection.stream())
+        return cls(path, _file_identity(path), connection, connection.stream())
 
-    def is_still_at(self, path: Path) -> bool:
+    def is_served_at(self, path: Path) -> bool:
         """Whether this is the very plugin that serves there, its stream still open."""
-        return self.stream.ended is None and self.path == path and self.file == _file_at(path)
+        return self.stream.ended is None and self.path == path and self.file == _file_identity(path)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -124,11 +124,11 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         """
         try:
             async with asyncio.timeout(self._timeout_s):
-                while (found := self._latest(after)) is None:
+                while (found := self._latest_call(after)) is None:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise CheckFailed(self._no_registration(after)) from None
+            raise CheckFailed(self._missing_registration_text(after)) from None
         try:
             async with asyncio.timeout(self._dial_s + self._timeout_s):
                 await found.connected.wait()
@@ -167,7 +167,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         await wait_until_listening(path)
         note.served_while_pending = note.pending
         former = self.endpoints.get(note.request.resource_name)
-        if former is not None and former.is_still_at(path):
+        if former is not None and former.is_served_at(path):
             # kubelet would reconnect. This kit does not: a plugin that registers repeatedly fails a check.
             note.connected.set()
             return
@@ -186,17 +186,17 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         if former is not None:
             await former.close()
 
-    def _latest(self, after: int) -> RegisterCall | None:
+    def _latest_call(self, after: int) -> RegisterCall | None:
         mine = (note for note in self.registrations[after:] if note.request.resource_name == self.resource)
         return next((note for note in reversed([*mine]) if not note.refused), None)
 
-    def _no_registration(self, after: int) -> str:
+    def _missing_registration_text(self, after: int) -> str:
         others = {note.request.resource_name for note in self.registrations[after:]} - {self.resource}
         seen = f" for {self.resource}, only for {', '.join(sorted(others))}," if others else ""
         return f"no Register call{seen} within {self._timeout_s:g} s"
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     """Inode numbers are reused at once, the time of a change is not."""
     try:
         found = path.stat()

@@ -60,7 +60,7 @@ async def _outcome(check: Check, subject: Subject, before: Mapping[str, CheckVer
     for need in check.needs:
         found = before.get(need)
         if found is not None and found.outcome is not CheckOutcome.PASSED:
-            return CheckOutcome.SKIPPED, _blocked(need, found)
+            return CheckOutcome.SKIPPED, _skip_reason(need, found)
     lost = await subject.ready() if check.registered else None
     if lost is not None:
         return CheckOutcome.SKIPPED, lost
@@ -72,7 +72,7 @@ async def _outcome(check: Check, subject: Subject, before: Mapping[str, CheckVer
         return CheckOutcome.FAILED, str(error)
 
 
-def _blocked(need: str, found: CheckVerdict) -> str:
+def _skip_reason(need: str, found: CheckVerdict) -> str:
     if found.outcome is CheckOutcome.SKIPPED and not found.reason.startswith("needs "):
         return found.reason
     word = "failed" if found.outcome is CheckOutcome.FAILED else "was skipped"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
-from purser.agent.sockets import listens
+from purser.agent.sockets import is_listening
 from purser.core.wording import counted
 from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import ConformanceKubelet, PluginEndpoint, RegisterCall
@@ -115,7 +115,7 @@ class Subject:
         """Wait for the next registration, or for the end of the process. Raises `CheckFailed`."""
         kubelet = self.kubelet
         try:
-            return await self._unless_ended(kubelet.registered(after))
+            return await self._wait_while_running(kubelet.registered(after))
         except CheckFailed as error:
             self._absent = error
             raise
@@ -206,16 +206,16 @@ class Subject:
         kubelet = ConformanceKubelet(
             place.folder, self.settings.timeout_s, self.settings.resource, self.settings.socket
         )
-        _refuse_live(kubelet.socket)
+        _check_socket_unused(kubelet.socket)
         self._kubelet = kubelet
         await _serving(kubelet.start(), kubelet.socket)
         if self.settings.pod is not None:
-            _refuse_live(place.pod_resources)
+            _check_socket_unused(place.pod_resources)
             self._books = PodResourcesServicer(place.pod_resources, self.settings.pod)
             await _serving(self._books.start(), place.pod_resources)
         if self.settings.command:
             self.process = await self._start(place)
-        elif self.settings.socket is None or not listens(self.settings.socket):
+        elif self.settings.socket is None or not is_listening(self.settings.socket):
             raise CannotRun(_NO_PROCESS.format(self.settings.socket))
 
     async def _end(self) -> None:
@@ -235,7 +235,7 @@ class Subject:
         return await PluginProcess.start(words, place.environment, place.log)
 
     def _open(self, socket: Path | None) -> PluginEndpoint:
-        if socket is None or not listens(socket):
+        if socket is None or not is_listening(socket):
             raise CannotRun(_NO_PROCESS.format(socket))
         return PluginEndpoint.open(socket.absolute(), self.settings.timeout_s)
 
@@ -248,19 +248,19 @@ class Subject:
             await self.process.kill()
             self.process = await self._start(self._place)
             await self.registered(after)
-        elif self.process is None and (path := self._path()) is not None and not listens(path):
+        elif self.process is None and (path := self._path()) is not None and not is_listening(path):
             raise CheckFailed(f"no process serves {path}")
 
     async def _exit_message(self) -> str | None:
         """How the plugin ended. None once it is seen alive, or was not yet there to be."""
-        if not await self._broken_connection():
+        if not await self._is_unreachable():
             return None
         # A process that dies closes one socket after the other: what still listens now may be about to go.
         await asyncio.sleep(_EXIT_GRACE_S)
         path = self._path()
         deadline = time.monotonic() + self.settings.timeout_s
         while self.process is None or self.process.ended is None:
-            if path is None or listens(path):
+            if path is None or is_listening(path):
                 return None
             if time.monotonic() >= deadline:
                 return f"no process serves {path} any longer" if self.process is None else None
@@ -268,7 +268,7 @@ class Subject:
             path = self._path()
         return self.process.ended
 
-    async def _broken_connection(self) -> bool:
+    async def _is_unreachable(self) -> bool:
         """Whether the plugin cannot be reached; one that is only slow can."""
         found = self._connected()
         if found is None or (self.process is not None and self.process.ended is not None):
@@ -288,7 +288,7 @@ class Subject:
         found = self._connected()
         return found.path if found else None
 
-    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _wait_while_running(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of ``work``; `CheckFailed` as soon as the process has ended."""
         waiting = asyncio.ensure_future(work)
         ending = asyncio.ensure_future(self.process.wait() if self.process else asyncio.Event().wait())
@@ -303,8 +303,8 @@ class Subject:
             await asyncio.gather(waiting, ending, return_exceptions=True)
 
 
-def _refuse_live(socket: Path) -> None:
-    if listens(socket):
+def _check_socket_unused(socket: Path) -> None:
+    if is_listening(socket):
         raise CannotRun(
             f"another process, probably a kubelet, already serves {socket}: stop that process, or use another folder"
         )

@@ -13,7 +13,7 @@ import grpc.aio
 
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from purser.agent.sockets import listens
+from purser.agent.sockets import is_listening
 from purser.lab.conformance.check import CheckFailed, one_line
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -69,7 +69,7 @@ class ListedDevices:
         """Ids that it may not."""
         return tuple(device.id for device in self.devices if device.health != HEALTHY)
 
-    def same_as(self, other: "ListedDevices") -> bool:
+    def is_equivalent(self, other: "ListedDevices") -> bool:
         """Whether both say the same; kubelet does not care in which order."""
         return Counter(self.devices) == Counter(other.devices)
 
@@ -160,21 +160,21 @@ class Stream:
         """The first list. Raises `CheckFailed`."""
         return await self.until(lambda listing: True, "no list arrived")
 
-    async def until(self, is_it: Callable[[ListedDevices], bool], otherwise: str, after: int = 0) -> ListedDevices:
-        """The first list after the first ``after`` ones that is such. Raises `CheckFailed`, beginning ``otherwise``."""
+    async def until(self, matches: Callable[[ListedDevices], bool], failure: str, after: int = 0) -> ListedDevices:
+        """The first list after the first ``after`` ones that is such. Raises `CheckFailed`, beginning ``failure``."""
         deadline = time.monotonic() + self._timeout_s
         while True:
-            found = next((listing for listing in self.lists[after:] if is_it(listing)), None)
+            found = next((listing for listing in self.lists[after:] if matches(listing)), None)
             if found is not None:
                 return found
             if self.ended is not None:
-                raise CheckFailed(f"{otherwise}: the stream was closed ({self.ended})")
+                raise CheckFailed(f"{failure}: the stream was closed ({self.ended})")
             self._news.clear()
             try:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
                     await self._news.wait()
             except TimeoutError:
-                raise CheckFailed(f"{otherwise} within {self._timeout_s:g} s") from None
+                raise CheckFailed(f"{failure} within {self._timeout_s:g} s") from None
 
     async def close(self) -> None:
         """Break it off, as kubelet does when its process ends."""
@@ -216,7 +216,7 @@ def allocate_request(*containers: Iterable[str]) -> Any:
 
 async def wait_until_listening(path: Path) -> None:
     """Wait, without a limit, until a process accepts connections at a unix socket."""
-    while not listens(path):  # noqa: ASYNC110 - there is no notification of a served socket
+    while not is_listening(path):  # noqa: ASYNC110 - there is no notification of a served socket
         await asyncio.sleep(SOCKET_POLL_PERIOD_S)
 
 

@@ -9,12 +9,12 @@ from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.informer import Informer
-from purser.kube.resources import Raw, Resource, key_of, untyped
+from purser.kube.resources import Raw, Resource, key_of, untyped_resource
 from purser.lab.apiserver.selectors import object_selector
 from purser.lab.controllers.workloads.loop import run_controller
 from purser.lab.controllers.workloads.owned import is_ready, owner_uid
 
-BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+BUDGETS = untyped_resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 """As API servers since 1.21 serve them."""
 
 DELETION_TIMEOUT = timedelta(minutes=2)
@@ -26,7 +26,7 @@ async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], *scal
 
     async def reconcile(budget: Raw) -> None:
         namespace = budget["metadata"]["namespace"]
-        chosen = _selects(budget)
+        chosen = _pod_matcher(budget)
         selected = [
             pod
             for pod in pods.store.values()
@@ -45,18 +45,18 @@ async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], *scal
 
     def of_pod(pod: Raw) -> Iterable[str]:
         labels = pod["metadata"].get("labels") or {}
-        return [key_of(budget) for budget in beside(pod) if _selects(budget)(labels)]
+        return [key_of(budget) for budget in beside(pod) if _pod_matcher(budget)(labels)]
 
-    def of_controller(owner: Raw) -> Iterable[str]:
+    def budgets_of_controller(owner: Raw) -> Iterable[str]:
         return map(key_of, beside(owner))
 
-    await run_controller(budgets, reconcile, (pods, of_pod), *((of_kind, of_controller) for of_kind in scaled))
+    await run_controller(budgets, reconcile, (pods, of_pod), *((of_kind, budgets_of_controller) for of_kind in scaled))
 
 
 def status_of(budget: Raw, pods: Sequence[Raw], scales: Mapping[str, int], now: datetime) -> dict[str, Any]:
     """``pods`` are those that the budget selects, ``scales`` the replicas of their owners by uid."""
     going = _pending_evictions(budget, pods, now)
-    healthy = sum(is_ready(pod) and not _is_going(pod) and pod["metadata"]["name"] not in going for pod in pods)
+    healthy = sum(is_ready(pod) and not _is_terminating(pod) and pod["metadata"]["name"] not in going for pod in pods)
     expected, desired = _expected(budget["spec"], pods, scales)
     return {
         "observedGeneration": budget["metadata"].get("generation", 1),
@@ -68,20 +68,20 @@ def status_of(budget: Raw, pods: Sequence[Raw], scales: Mapping[str, int], now: 
     }
 
 
-def _selects(budget: Raw) -> Callable[[Mapping[str, str]], bool]:
+def _pod_matcher(budget: Raw) -> Callable[[Mapping[str, str]], bool]:
     """Without a selector it selects nothing, with an empty one everything."""
     selector = budget["spec"].get("selector")
     return object_selector(selector).matches if selector is not None else lambda labels: False
 
 
-def _is_going(pod: Raw) -> bool:
+def _is_terminating(pod: Raw) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _pending_evictions(budget: Raw, pods: Sequence[Raw], now: datetime) -> dict[str, str]:
     """Pods whose eviction was allowed, and whose deletion is not seen yet."""
     noted = (budget.get("status") or {}).get("disruptedPods") or {}
-    there = {pod["metadata"]["name"] for pod in pods if not _is_going(pod)}
+    there = {pod["metadata"]["name"] for pod in pods if not _is_terminating(pod)}
     return {
         name: since
         for name, since in noted.items()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from purser.connections import accepting
+from purser.connections import accept_connections
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import PODS
@@ -33,7 +33,7 @@ async def serving(client: Client, logs: PodLogs, serving_pair: PemFiles, ca: Pem
     await runner.setup()
     try:
         assert runner.server is not None
-        async with accepting(runner.server, LOOPBACK, 0, context=_context(serving_pair, ca)) as port:
+        async with accept_connections(runner.server, LOOPBACK, 0, context=_context(serving_pair, ca)) as port:
             yield port
     finally:
         await runner.cleanup()

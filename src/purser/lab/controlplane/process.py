@@ -90,7 +90,7 @@ class Process:
             self._child = None
 
 
-def answers_ok(url: str, ca_file: Path | None = None, token: str | None = None) -> bool:
+def is_answering(url: str, ca_file: Path | None = None, token: str | None = None) -> bool:
     """Whether a GET is answered with 200."""
     context = ssl.create_default_context(cafile=ca_file) if url.startswith("https") else None
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})

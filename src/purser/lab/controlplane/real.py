@@ -14,7 +14,7 @@ import structlog
 
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.resources import untyped
+from purser.kube.resources import untyped_resource
 from purser.lab.apiserver import PodLogs
 from purser.lab.controlplane import commands, kubeletapi
 from purser.lab.controlplane.commands import LOOPBACK, Ports, SharedFiles
@@ -26,13 +26,13 @@ from purser.lab.controlplane.credentials import (
     write_token_file,
 )
 from purser.lab.controlplane.plane import ADMIN
-from purser.lab.controlplane.process import Process, answers_ok
+from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER, Programs
 from purser.lab.ports import free_ports
 
 CONTROLLERS_USER = "system:kube-controller-manager"
 MASTERS = ("system:masters",)
-_SERVICE_ACCOUNTS = untyped("", "v1", "serviceaccounts", "ServiceAccount")
+_SERVICE_ACCOUNTS = untyped_resource("", "v1", "serviceaccounts", "ServiceAccount")
 _NODE_GRACE = "40s"
 """Kubernetes' own default for most of its versions; emulated nodes renew their leases every ten seconds."""
 _WATCH_S = 1.0
@@ -78,7 +78,7 @@ class RealControlPlane:
         self._port = port
         self._stack = AsyncExitStack()
         self._processes: list[Process] = []
-        self.real: dict[str, str] = {api_server: self._title(API_SERVER)}
+        self.real: dict[str, str] = {api_server: self._program_title(API_SERVER)}
 
     @property
     def url(self) -> str:
@@ -162,9 +162,9 @@ class RealControlPlane:
         )
         healthy = partial(self._healthy, self._ports.controller_manager)
         await self._run(CONTROLLER_MANAGER, CONTROLLER_MANAGER, arguments, healthy)
-        self.real[self._controllers] = self._title(CONTROLLER_MANAGER)
+        self.real[self._controllers] = self._program_title(CONTROLLER_MANAGER)
         async with Client(ClusterConfig.load(self.kubeconfig(ADMIN))) as client:
-            await pods_allowed(client, "default")
+            await wait_until_pods_allowed(client, "default")
 
     async def _run_scheduler(self, place: int, scheduler: SchedulerProcess) -> None:
         # Each on two ports of its own; those of the first were taken with the others.
@@ -177,7 +177,7 @@ class RealControlPlane:
         path.write_text(json.dumps(config))
         arguments = commands.scheduler_arguments(self._files, ports, path)
         await self._run(SCHEDULER, f"{SCHEDULER}-{place}", arguments, partial(self._healthy, https))
-        self.real[scheduler.name] = self._title(SCHEDULER)
+        self.real[scheduler.name] = self._program_title(SCHEDULER)
 
     async def _run(self, program: str, name: str, arguments: Sequence[str], probe: Callable[[], bool]) -> None:
         process = Process(name, [self._programs.path(program), *arguments], self._logs)
@@ -187,13 +187,13 @@ class RealControlPlane:
         self._processes.append(process)
 
     def _etcd_answers(self) -> bool:
-        return answers_ok(f"http://{LOOPBACK}:{self._ports.etcd}/health")
+        return is_answering(f"http://{LOOPBACK}:{self._ports.etcd}/health")
 
     def _api_server_answers(self) -> bool:
-        return answers_ok(f"{self.url}/readyz", self._files.ca.cert, self._token)
+        return is_answering(f"{self.url}/readyz", self._files.ca.cert, self._token)
 
     def _healthy(self, port: int) -> bool:
-        return answers_ok(f"https://{LOOPBACK}:{port}/healthz", self._files.ca.cert)
+        return is_answering(f"https://{LOOPBACK}:{port}/healthz", self._files.ca.cert)
 
     async def _watch(self) -> None:
         """Say once of every process that it ended: nothing here starts it again."""
@@ -203,12 +203,12 @@ class RealControlPlane:
                 self._processes.remove(process)
             await asyncio.sleep(_WATCH_S)
 
-    def _title(self, program: str) -> str:
+    def _program_title(self, program: str) -> str:
         major, minor = self._programs.version
         return f"{program} {major}.{minor}"
 
 
-async def pods_allowed(client: Client, namespace: str) -> None:
+async def wait_until_pods_allowed(client: Client, namespace: str) -> None:
     """Wait until pods are not refused any more: a namespace needs its service account, before 1.24 with a token.
 
     For a control plane with kube-controller-manager, which makes both.

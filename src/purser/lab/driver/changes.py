@@ -42,12 +42,12 @@ def after_reset(gpu: GpuState) -> GpuState:
 
 def with_failure(gpu: GpuState, failure: CallFailure) -> GpuState:
     """One more call fails. Raises ValueError where the library has no room for another one."""
-    return replace(gpu, failures=_more(gpu.failures, failure))
+    return replace(gpu, failures=_append_failure(gpu.failures, failure))
 
 
 def with_hanging(gpu: GpuState, call: str) -> GpuState:
     """One more call hangs. Raises ValueError where the library has no room for another one."""
-    return replace(gpu, hanging=_more(gpu.hanging, call))
+    return replace(gpu, hanging=_append_failure(gpu.hanging, call))
 
 
 def with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> GpuState:
@@ -143,7 +143,7 @@ def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkS
     return replace(gpu, nvlinks=tuple(links))
 
 
-def _more(several: tuple[T, ...], one: T) -> tuple[T, ...]:
+def _append_failure(several: tuple[T, ...], one: T) -> tuple[T, ...]:
     if one not in several and len(several) == MAX_FAILURES:
         raise ValueError(f"{MAX_FAILURES} calls are already set to fail or hang: clear them first")
     return tuple(dict.fromkeys((*several, one)))

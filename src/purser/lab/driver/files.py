@@ -18,7 +18,7 @@ TRUTH_FILE = "node.json"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the node's lock: no other thread or process, the C library included, changes the node's files meanwhile.
 
     Waits for it without limit. Raises OSError where the folder is gone.

@@ -18,14 +18,14 @@ _OLDEST_ARCHITECTURE = "hopper"
 _MILLIONTHS = 1_000_000
 _KIB_PER_MIB = 1024
 
-OF_ENGINES = (
+ENGINE_METRICS = (
     pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
     pynvml.NVML_GPM_METRIC_SM_UTIL,
     pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
     pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
 )
 """Metrics in percent, of the GPU or a GPU instance."""
-OF_TRAFFIC = (
+TRAFFIC_METRICS = (
     pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
     pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
     pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
@@ -42,13 +42,13 @@ def has_gpm(architecture: str) -> bool:
 
 def gpm_rates(utilization: tuple[int, int], load: GpuLoad, processes: Iterable[ProcessState]) -> dict[str, int]:
     """By how much counters grow each second, by name. ``utilization``: of the GPU and of its memory, in percent."""
-    values = dict(zip(OF_ENGINES, _engines(*utilization, load.tensor_percent or 0), strict=True))
+    values = dict(zip(ENGINE_METRICS, _engines(*utilization, load.tensor_percent or 0), strict=True))
     rates = {counter(metric): percent * _MILLIONTHS for metric, percent in values.items()}
     traffic = (load.pcie_tx_kib_per_s, load.pcie_rx_kib_per_s, load.nvlink_rx_kib_per_s, load.nvlink_tx_kib_per_s)
-    for metric, kib in zip(OF_TRAFFIC, traffic, strict=True):
+    for metric, kib in zip(TRAFFIC_METRICS, traffic, strict=True):
         rates[counter(metric)] = (kib or 0) * _MILLIONTHS // _KIB_PER_MIB
     for instance, (busy, memory) in _by_instance(processes).items():
-        for metric, percent in zip(OF_ENGINES, _engines(busy, memory, 0), strict=True):
+        for metric, percent in zip(ENGINE_METRICS, _engines(busy, memory, 0), strict=True):
             rates[counter(metric, instance)] = percent * _MILLIONTHS
     return rates
 
@@ -58,7 +58,7 @@ def counter(metric: int, instance: int | None = None) -> str:
     return f"{KEY}-{metric}" if instance is None else f"{KEY}-{metric}-{instance}"
 
 
-def instances_in(counters: Iterable[str]) -> set[int]:
+def instances_with_counters(counters: Iterable[str]) -> set[int]:
     """GPU instances that have counters."""
     parts = (name.split("-") for name in counters if name.startswith(f"{KEY}-"))
     return {int(found[2]) for found in parts if len(found) > 2}

@@ -19,7 +19,7 @@ from purser.core.wording import counted
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 
-LOCAL, SAME_SOCKET, OTHER_SOCKET, CPULESS = 10, 12, 21, 80
+LOCAL_DISTANCE, SAME_SOCKET, OTHER_SOCKET, CPULESS_DISTANCE = 10, 12, 21, 80
 """Distances where a profile gives none: to a node itself, on its socket, on another one, to or from a node without
 CPUs (a GPU's memory on a coherent link)."""
 
@@ -67,7 +67,7 @@ DEFAULT_NUMA = (NumaLayout(0, "0-127", "1Ti"),)
 
 
 def machine_of(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Machine:
-    """The hardware of a profile in which `bad_machine` finds nothing wrong."""
+    """The hardware of a profile in which `machine_problems` finds nothing wrong."""
     numa = numa or DEFAULT_NUMA
     sockets = _sockets(numa, topology)
     return Machine(
@@ -92,9 +92,9 @@ def _machine_nodes(numa: tuple[NumaLayout, ...], sockets: dict[int, int]) -> Ite
 
 def _distance(one: int, other: int, sockets: dict[int, int]) -> int:
     if one == other:
-        return LOCAL
+        return LOCAL_DISTANCE
     if one not in sockets or other not in sockets:
-        return CPULESS
+        return CPULESS_DISTANCE
     return SAME_SOCKET if sockets[one] == sockets[other] else OTHER_SOCKET
 
 
@@ -130,10 +130,10 @@ def _cores(cpus: tuple[int, ...], topology: CpuLayout) -> Iterator[tuple[int, ..
             yield cpus[core * threads : (core + 1) * threads]
 
 
-def bad_machine(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str]:
+def machine_problems(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str]:
     """What is wrong, field by field, each with what to write instead."""
-    yield from _bad_nodes(numa)
-    yield from _bad_cpus(numa, topology)
+    yield from _node_problems(numa)
+    yield from _cpu_problems(numa, topology)
     bearing = sum(bool(each.cpus) for each in numa or DEFAULT_NUMA)
     if topology.sockets is not None and (topology.sockets > bearing or bearing % topology.sockets):
         yield (
@@ -142,16 +142,16 @@ def bad_machine(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[s
         )
 
 
-def _bad_nodes(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
+def _node_problems(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
     seen: set[int] = set()
     for index, each in enumerate(numa):
         if each.node in seen:
             yield f"numa[{index}].node: node {each.node} is already defined: use each number only once"
         seen.add(each.node)
-        yield from _bad_quantity(f"numa[{index}].memory", each.memory)
+        yield from _quantity_problems(f"numa[{index}].memory", each.memory)
         for size, amount in each.hugepages.items():
-            yield from _bad_quantity(f"numa[{index}].hugepages", size)
-            yield from _bad_quantity(f"numa[{index}].hugepages.{size}", amount)
+            yield from _quantity_problems(f"numa[{index}].hugepages", size)
+            yield from _quantity_problems(f"numa[{index}].hugepages.{size}", amount)
         if each.distances and len(each.distances) != len(numa):
             numbers, nodes = counted(len(each.distances), "number"), counted(len(numa), "node")
             yield f"numa[{index}].distances: has {numbers} for {nodes}: use one per node"
@@ -159,7 +159,7 @@ def _bad_nodes(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
         yield "numa: no node has CPUs: set cpus for at least one node"
 
 
-def _bad_quantity(field: str, text: str) -> Iterator[str]:
+def _quantity_problems(field: str, text: str) -> Iterator[str]:
     try:
         if quantity_ceil(text) < 0:
             yield f"{field}: {text} is negative: use an amount such as 512Gi"
@@ -167,7 +167,7 @@ def _bad_quantity(field: str, text: str) -> Iterator[str]:
         yield f"{field}: {error}"
 
 
-def _bad_cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str]:
+def _cpu_problems(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str]:
     holders: dict[int, int] = {}
     for index, each in enumerate(numa):
         try:

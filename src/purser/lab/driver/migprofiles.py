@@ -8,7 +8,7 @@ import msgspec
 
 from purser.core.mig import MigKind, MigProfile, kind_of_device
 from purser.core.mig.choice import room_table
-from purser.core.mig.profiles import seven_slices
+from purser.core.mig.profiles import seven_slice_kind
 from purser.lab.driver.profiles import GpuModel, MigShape
 
 _IDS = {
@@ -82,7 +82,7 @@ def mig_kind(model: GpuModel) -> MigKind | None:
 def _kind(name: str, shape: MigShape) -> MigKind:
     """Raises ValueError where the shape's numbers are not of one GPU."""
     if len(shape.gigabytes) == 4:
-        return seven_slices(name, shape.gigabytes, shape.memory_mib, shape.multiprocessors)
+        return seven_slice_kind(name, shape.gigabytes, shape.memory_mib, shape.multiprocessors)
     sizes = zip((0, 7, 1, 3), (1, 1, 2, 4), (0, 0, 1, 2), shape.multiprocessors, strict=True)
     return MigKind(
         name,
@@ -124,14 +124,14 @@ def _profiles(kind: MigKind, capability: int) -> tuple[InstanceProfile, ...]:
             memory_mib=profile.memory_mib,
             multiprocessors=profile.multiprocessors,
             engines=_engines(kind, profile, capability),
-            starts=_by_preference(kind, profile),
+            starts=_ordered_starts(kind, profile),
             compute=tuple(_compute(profile)),
         )
         for profile, most in zip(kind.profiles, room, strict=True)
     )
 
 
-def _by_preference(kind: MigKind, profile: MigProfile) -> tuple[int, ...]:
+def _ordered_starts(kind: MigKind, profile: MigProfile) -> tuple[int, ...]:
     """As drivers place them, by what NVIDIA's MIG user guide shows: the second half first, where what needs the first
     one finds it free, and there the odd seventh slice before the others."""
     half = kind.slices // 2

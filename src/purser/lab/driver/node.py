@@ -34,7 +34,7 @@ from purser.lab.driver.changes import (
     without_process,
 )
 from purser.lab.driver.compile import compiled_library
-from purser.lab.driver.files import TRUTH_FILE, load, locked, save, write_atomically
+from purser.lab.driver.files import TRUTH_FILE, load, lock_folder, save, write_atomically
 from purser.lab.driver.mig import MIG_FILE
 from purser.lab.driver.node_mig import is_mig_uuid, mig_place, process_place, reset_mig, room_mib
 from purser.lab.driver.parts import (
@@ -52,7 +52,7 @@ from purser.lab.driver.parts import (
 from purser.lab.driver.profiles import NodeProfile
 from purser.lab.driver.python_nvml import PythonNvml
 from purser.lab.driver.state import (
-    KEPT_EVENTS,
+    MAX_KEPT_EVENTS,
     DriverState,
     EventState,
     GpuState,
@@ -64,7 +64,10 @@ from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
 _PROFILE_FILE = "profile.json"
 _NO_EVENT = EventState(0, 0, 0)
 _CALL = re.compile(r"\*|[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
-_ASKED = {HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET, HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT}
+_RECOVERY_ACTIONS = {
+    HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET,
+    HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT,
+}
 """The recovery action after an Xid, of drivers that report one."""
 
 
@@ -149,11 +152,11 @@ class SimulatedDriver:
             return NullDriver(str(error))
 
     def _open_python(self) -> LibraryDriver:
-        def answering() -> tuple[str | None, ...]:
+        def answering_uuids() -> tuple[str | None, ...]:
             fresh = self._open_python()
             return tuple(gpu.uuid if gpu.fault is None else None for gpu in fresh.scan())
 
-        return LibraryDriver(PythonNvml(self.folder / TRUTH_FILE), answering, sysfs_root=self.sysfs_root)
+        return LibraryDriver(PythonNvml(self.folder / TRUTH_FILE), answering_uuids, sysfs_root=self.sysfs_root)
 
     def open_mig(self) -> MigHardware:
         """The driver as the node's MIG manager opens it; `NoHardware`, which says why, where nvmlInit fails."""
@@ -189,7 +192,7 @@ class SimulatedDriver:
     def inject_xid(self, gpu: int | str, xid: int) -> None:
         """The driver reports an Xid, of a GPU or a MIG device. After one that needs a reset or a reboot, newer drivers
         report that recovery action."""
-        asked = _ASKED.get(after_action(action_of(xid)))
+        asked = _RECOVERY_ACTIONS.get(after_action(action_of(xid)))
         place = mig_place(self.folder, str(gpu)) if is_mig_uuid(gpu) else None
 
         def report(state: DriverState) -> DriverState:
@@ -201,7 +204,7 @@ class SimulatedDriver:
             old = state.gpus[index]
             if asked is not None and old.recovery_action is not None:
                 old = replace(old, recovery_action=int(asked))
-            return replace(_with_gpu(state, index, old), events=(*state.events, event)[-KEPT_EVENTS:])
+            return replace(_with_gpu(state, index, old), events=(*state.events, event)[-MAX_KEPT_EVENTS:])
 
         self._update(report)
 
@@ -328,7 +331,7 @@ class SimulatedDriver:
         return index
 
     def _update(self, change: Callable[[DriverState], DriverState]) -> None:
-        with locked(self.folder):
+        with lock_folder(self.folder):
             save(self.folder, change(load(self.folder)))
 
 

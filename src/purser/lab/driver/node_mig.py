@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from purser.lab.driver.files import load, load_mig, locked, save_mig
+from purser.lab.driver.files import load, load_mig, lock_folder, save_mig
 from purser.lab.driver.mig import (
     MigRefusedError,
     MigState,
@@ -147,7 +147,7 @@ def room_mib(folder: Path, place: MigPlaceOnNode) -> int:
 
 
 def _change(folder: Path, gpu: int | str, change: Callable[[GpuState, MigState], tuple[MigState, T]]) -> T:
-    with locked(folder):
+    with lock_folder(folder):
         state = load(folder)
         index = state.index_of(gpu)
         states = list(load_mig(folder, len(state.gpus)))

@@ -18,7 +18,7 @@ from purser.agent.sysfs import pci_address
 from purser.core.decoding import UnreadableError
 from purser.core.kubelet.machine import Machine
 from purser.core.model import PcieLevel
-from purser.lab.driver.machine import CpuLayout, NumaLayout, bad_machine, machine_of
+from purser.lab.driver.machine import CpuLayout, NumaLayout, machine_of, machine_problems
 from purser.lab.driver.parts import Fabric
 from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.yaml_reading import read_yaml
@@ -182,7 +182,7 @@ def load(name_or_path: str | Path) -> NodeProfile:
         ProfileError: no such profile, or one that cannot be used.
     """
     if str(name_or_path) in names():
-        return _shipped(str(name_or_path))
+        return _load_shipped(str(name_or_path))
     path = Path(name_or_path)
     if not path.is_file():
         raise ProfileError(f"profile {name_or_path} does not exist: must be a file, or one of {', '.join(names())}")
@@ -190,7 +190,7 @@ def load(name_or_path: str | Path) -> NodeProfile:
 
 
 @cache
-def _shipped(name: str) -> NodeProfile:
+def _load_shipped(name: str) -> NodeProfile:
     return _profile(FOLDER / f"{name}.yaml")
 
 
@@ -199,13 +199,13 @@ def _profile(path: Path) -> NodeProfile:
     profile = msgspec.structs.replace(profile, models=_models() | profile.models)
     problem = next(
         chain(
-            _bad_models(profile),
-            _bad_gpus(profile),
-            bad_machine(profile.numa, profile.cpu),
-            _bad_numa(profile),
-            _bad_kubelet(profile),
-            _bad_links(profile),
-            _bad_switches(profile),
+            _model_problems(profile),
+            _gpu_problems(profile),
+            machine_problems(profile.numa, profile.cpu),
+            _numa_problems(profile),
+            _kubelet_problems(profile),
+            _link_problems(profile),
+            _switch_problems(profile),
         ),
         None,
     )
@@ -233,7 +233,7 @@ def _convert(path: Path, content: Any, kind: type[T]) -> T:
         raise ProfileError(f"{path}: {error}") from error
 
 
-def _bad_models(profile: NodeProfile) -> Iterator[str]:
+def _model_problems(profile: NodeProfile) -> Iterator[str]:
     for key, model in profile.models.items():
         if model.architecture not in ARCHITECTURES.values():
             known = ", ".join(ARCHITECTURES.values())
@@ -242,33 +242,33 @@ def _bad_models(profile: NodeProfile) -> Iterator[str]:
             yield f"models.{key}.brand: {model.brand!r} is unknown to NVML: must be one of {', '.join(BRANDS.values())}"
 
 
-def _bad_gpus(profile: NodeProfile) -> Iterator[str]:
+def _gpu_problems(profile: NodeProfile) -> Iterator[str]:
     seen: dict[str, str] = {}
     for index, gpu in enumerate(profile.gpus):
         if gpu.model not in profile.models:
             known = ", ".join(sorted(profile.models))
             yield f"gpus[{index}].model: unknown model {gpu.model!r}: must be one of {known}, or be added to models"
-        yield from _bad_address(f"gpus[{index}].pci", gpu.pci, seen)
+        yield from _address_problems(f"gpus[{index}].pci", gpu.pci, seen)
     for index, address in enumerate(profile.nvswitch.pci if profile.nvswitch else ()):
-        yield from _bad_address(f"nvswitch.pci[{index}]", address, seen)
+        yield from _address_problems(f"nvswitch.pci[{index}]", address, seen)
     for index, nic in enumerate(profile.nics):
-        yield from _bad_address(f"nics[{index}].pci", nic.pci, seen)
+        yield from _address_problems(f"nics[{index}].pci", nic.pci, seen)
     for index, switch in enumerate(profile.switches):
-        yield from _bad_address(f"switches[{index}].root_port", switch.root_port, seen)
+        yield from _address_problems(f"switches[{index}].root_port", switch.root_port, seen)
 
 
-def _bad_switches(profile: NodeProfile) -> Iterator[str]:
+def _switch_problems(profile: NodeProfile) -> Iterator[str]:
     addresses = [*(gpu.pci for gpu in profile.gpus), *(nic.pci for nic in profile.nics)]
     known = {pci_address(address) for address in addresses}
     seen: dict[str, str] = {}
     for index, switch in enumerate(profile.switches):
         for place, address in enumerate(switch.below):
-            yield from _bad_address(f"switches[{index}].below[{place}]", address, seen)
+            yield from _address_problems(f"switches[{index}].below[{place}]", address, seen)
             if pci_address(address) not in known:
                 yield f"switches[{index}].below[{place}]: {address} is neither a GPU nor a network card in the profile"
 
 
-def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str]:
+def _address_problems(field: str, address: str, seen: dict[str, str]) -> Iterator[str]:
     try:
         canonical = pci_address(address)
     except ValueError as error:
@@ -279,7 +279,7 @@ def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str
     seen[canonical] = field
 
 
-def _bad_numa(profile: NodeProfile) -> Iterator[str]:
+def _numa_problems(profile: NodeProfile) -> Iterator[str]:
     declared = {each.node for each in profile.numa}
     for index, gpu in enumerate(profile.gpus):
         if gpu.numa_node is not None and gpu.numa_node not in declared:
@@ -289,14 +289,14 @@ def _bad_numa(profile: NodeProfile) -> Iterator[str]:
             yield f"nics[{index}].numa_node: node {nic.numa_node} is not in numa: add it to numa, or omit numa_node"
 
 
-def _bad_kubelet(profile: NodeProfile) -> Iterator[str]:
+def _kubelet_problems(profile: NodeProfile) -> Iterator[str]:
     try:
         configure(profile.kubelet, profile.machine)
     except ValueError as error:
         yield f"kubelet.{error}"
 
 
-def _bad_links(profile: NodeProfile) -> Iterator[str]:
+def _link_problems(profile: NodeProfile) -> Iterator[str]:
     count = len(profile.gpus)
     for level, groups in profile.pcie.items():
         for number, group in enumerate(groups):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pynvml
 
-from purser.lab.driver.files import load_mig, locked, save_mig
+from purser.lab.driver.files import load_mig, lock_folder, save_mig
 from purser.lab.driver.mig import (
     MigRefusedError,
     MigState,
@@ -65,10 +65,10 @@ class MigHandle(NamedTuple):
 def mig_handle(handle: Any) -> MigHandle | None:
     """The MIG device that a device's handle means; None: a whole GPU."""
     number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _DEVICE
-    return _split(number) if number >= 0 else None
+    return _decode_handle(number) if number >= 0 else None
 
 
-def _split(number: int) -> MigHandle:
+def _decode_handle(number: int) -> MigHandle:
     rest, compute = divmod(number, _COMPUTES)
     return MigHandle(*divmod(rest, _INSTANCES), compute)
 
@@ -103,13 +103,13 @@ class PythonMig:
 
     def nvmlDeviceGetMigMode(self, handle: Any) -> list[int]:
         """As in NVML."""
-        self._capable(handle, "nvmlDeviceGetMigMode")
+        self._require_capable(handle, "nvmlDeviceGetMigMode")
         mig = self.state(self._slot(handle))
         return [int(mig.enabled), int(mig.pending)]
 
     def nvmlDeviceSetMigMode(self, handle: Any, mode: int) -> int:
         """As in NVML: the code says whether it is in force."""
-        gpu = self._capable(handle, "nvmlDeviceSetMigMode")
+        gpu = self._require_capable(handle, "nvmlDeviceSetMigMode")
         if mode not in (0, 1):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return self._change(self._slot(handle), lambda mig: switched(gpu, mig, enabled=bool(mode)))
@@ -118,35 +118,35 @@ class PythonMig:
 
     def nvmlDeviceGetGpuInstanceProfileInfo(self, handle: Any, number: int, version: int = 2) -> Any:
         """As in NVML; with MIG off as well."""
-        gpu = self._capable(handle, "nvmlDeviceGetGpuInstanceProfileInfo")
+        gpu = self._require_capable(handle, "nvmlDeviceGetGpuInstanceProfileInfo")
         if number >= _GPU_PROFILES:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return _info_of(profile_by_number(gpu, number), version)
 
     def nvmlDeviceGetGpuInstanceProfileInfoById(self, handle: Any, id_: int) -> Any:
         """As in NVML."""
-        gpu, _ = self._enabled(handle, "nvmlDeviceGetGpuInstanceProfileInfoById")
+        gpu, _ = self._require_enabled(handle, "nvmlDeviceGetGpuInstanceProfileInfoById")
         return _info_of(_by_id(gpu, id_), 2)
 
     def nvmlDeviceGetGpuInstancePossiblePlacements(self, handle: Any, id_: int, placements: Any, count: Any) -> int:
         """As in NVML."""
-        gpu, _ = self._enabled(handle, "nvmlDeviceGetGpuInstancePossiblePlacements")
+        gpu, _ = self._require_enabled(handle, "nvmlDeviceGetGpuInstancePossiblePlacements")
         profile = _valid_profile(_by_id(gpu, id_))
         return _give_placements(profile.starts, profile.size, placements, count)
 
     def nvmlDeviceGetGpuInstanceRemainingCapacity(self, handle: Any, id_: int) -> int:
         """As in NVML."""
-        gpu, mig = self._enabled(handle, "nvmlDeviceGetGpuInstanceRemainingCapacity")
+        gpu, mig = self._require_enabled(handle, "nvmlDeviceGetGpuInstanceRemainingCapacity")
         return remaining(gpu, mig, _valid_profile(_by_id(gpu, id_)))
 
     def nvmlDeviceCreateGpuInstance(self, handle: Any, id_: int) -> Any:
         """As in NVML."""
-        gpu, _ = self._enabled(handle, "nvmlDeviceCreateGpuInstance")
+        gpu, _ = self._require_enabled(handle, "nvmlDeviceCreateGpuInstance")
         return self._create(handle, gpu, _valid_profile(_by_id(gpu, id_)), None)
 
     def nvmlDeviceCreateGpuInstanceWithPlacement(self, handle: Any, id_: int, placement: Any) -> Any:
         """As in NVML; of a pointer to a placement, as pynvml takes it."""
-        gpu, _ = self._enabled(handle, "nvmlDeviceCreateGpuInstanceWithPlacement")
+        gpu, _ = self._require_enabled(handle, "nvmlDeviceCreateGpuInstanceWithPlacement")
         profile = _valid_profile(_by_id(gpu, id_))
         return self._create(handle, gpu, profile, _start_of(placement, profile.starts, profile.size))
 
@@ -159,7 +159,7 @@ class PythonMig:
 
     def nvmlDeviceGetGpuInstances(self, handle: Any, id_: int, instances: Any, count: Any) -> int:
         """As in NVML."""
-        gpu, mig = self._enabled(handle, "nvmlDeviceGetGpuInstances")
+        gpu, mig = self._require_enabled(handle, "nvmlDeviceGetGpuInstances")
         number = _valid_profile(_by_id(gpu, id_)).number
         found = [each for each in sorted(mig.instances) if mig.instances[each].profile == number]
         slot = self._slot(handle)
@@ -167,7 +167,7 @@ class PythonMig:
 
     def nvmlDeviceGetGpuInstanceById(self, handle: Any, id_: int) -> Any:
         """As in NVML."""
-        _, mig = self._enabled(handle, "nvmlDeviceGetGpuInstanceById")
+        _, mig = self._require_enabled(handle, "nvmlDeviceGetGpuInstanceById")
         if id_ not in mig.instances:
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         return MigHandle(self._slot(handle), id_).as_instance()
@@ -280,7 +280,7 @@ class PythonMig:
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: int) -> ctypes.c_void_p:
         """As in NVML."""
-        gpu = self._capable(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
+        gpu = self._require_capable(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
         slot = self._slot(handle)
         if index >= gpu.model.mig_devices:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -316,14 +316,14 @@ class PythonMig:
 
     # What they share
 
-    def _capable(self, handle: Any, call: str) -> GpuState:
+    def _require_capable(self, handle: Any, call: str) -> GpuState:
         gpu = self._gpu(self._slot(handle), call)
         if not gpu.model.mig_devices:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return gpu
 
-    def _enabled(self, handle: Any, call: str) -> tuple[GpuState, MigState]:
-        gpu, mig = self._capable(handle, call), self.state(self._slot(handle))
+    def _require_enabled(self, handle: Any, call: str) -> tuple[GpuState, MigState]:
+        gpu, mig = self._require_capable(handle, call), self.state(self._slot(handle))
         if not mig.enabled:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return gpu, mig
@@ -353,7 +353,7 @@ class PythonMig:
         return handle._replace(compute=self._change(handle.slot, change)).as_compute()
 
     def _change(self, slot: int, change: Callable[[MigState], tuple[MigState, T]]) -> T:
-        with locked(self._folder):
+        with lock_folder(self._folder):
             states = list(load_mig(self._folder, _INSTANCES * 2))
             states[slot], result = _asked(lambda: change(states[slot]))
             save_mig(self._folder, states)
@@ -377,7 +377,7 @@ def _compute_handle(compute: Any) -> MigHandle:
     number = (ctypes.cast(compute, ctypes.c_void_p).value or 0) - _COMPUTE
     if number < 0:
         refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    return _split(number)
+    return _decode_handle(number)
 
 
 def _by_id(gpu: GpuState, id_: int) -> InstanceProfile | None:

@@ -83,7 +83,7 @@ _NUMBERS = {
 }
 
 
-_UNNAMED = {
+_UNNAMED_ERRORS = {
     pynvml.NVML_ERROR_IN_USE: "In use by another client",
     pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "Insufficient Resources",
 }
@@ -102,7 +102,7 @@ class PythonNvml:
         self._mig = PythonMig(truth.parent, self._at, _slot)
         self._samples = PythonSamples(self._gpu, _slot, self._mig)
         self.nvmlLib = self
-        for code, words in _UNNAMED.items():
+        for code, words in _UNNAMED_ERRORS.items():
             pynvml.NVMLError._errcode_to_string.setdefault(code, words)
         self._refresh()
 
@@ -124,7 +124,7 @@ class PythonNvml:
 
     def nvmlInit(self) -> None:
         """Fix the list of devices, or fail as the state says."""
-        state = self._answering()
+        state = self._wait_for_state()
         if state.init_error:
             raise pynvml.NVMLError(state.init_error)
         self._starts += 1
@@ -132,32 +132,32 @@ class PythonNvml:
 
     def nvmlShutdown(self) -> None:
         """As in NVML."""
-        self._running()
+        self._require_started()
         self._starts -= 1
 
     def nvmlSystemGetDriverVersion(self) -> str:
         """As in NVML."""
-        return self._running().driver_version
+        return self._require_started().driver_version
 
     def nvmlSystemGetNVMLVersion(self) -> str:
         """As in NVML."""
-        state = self._running()
+        state = self._require_started()
         return nvml_version(state.driver_version, state.cuda_version)
 
     def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
         """As in NVML."""
-        return cuda_number(self._running().cuda_version)
+        return cuda_number(self._require_started().cuda_version)
 
     # Devices
 
     def nvmlDeviceGetCount(self) -> int:
         """As in NVML."""
-        self._running()
+        self._require_started()
         return len(self._slots)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> ctypes.c_void_p:
         """As in NVML; a handle is the slot, counted from one."""
-        self._running()
+        self._require_started()
         check_argument(index < len(self._slots))
         handle = ctypes.c_void_p(self._slots[index] + 1)
         self._gpu(handle, "nvmlDeviceGetHandleByIndex")
@@ -165,7 +165,7 @@ class PythonNvml:
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> ctypes.c_void_p:
         """As in NVML: every GPU is asked, so one that is lost spoils the search for those behind it."""
-        self._running()
+        self._require_started()
         for slot in self._slots:
             gpu = self._at(slot, "nvmlDeviceGetHandleByUUID")
             if gpu.uuid == uuid:
@@ -359,7 +359,7 @@ class PythonNvml:
 
     def _link(self, handle: ctypes.c_void_p, link: int, call: str) -> NvLinkState:
         links = self._gpu(handle, call).nvlinks
-        _supported(bool(links))
+        _require_supported(bool(links))
         check_argument(link < len(links))
         return links[link]
 
@@ -367,7 +367,7 @@ class PythonNvml:
 
     def nvmlEventSetCreate(self) -> _EventSet:
         """As in NVML."""
-        self._running()
+        self._require_started()
         return _EventSet()
 
     def nvmlEventSetFree(self, event_set: _EventSet) -> None:
@@ -382,14 +382,14 @@ class PythonNvml:
     def nvmlDeviceRegisterEvents(self, handle: ctypes.c_void_p, _types: int, event_set: _EventSet) -> None:
         """As in NVML: what happened before is not delivered."""
         self._gpu(handle, "nvmlDeviceRegisterEvents")
-        events = self._running().events
+        events = self._require_started().events
         event_set.since.setdefault(_slot(handle), events[-1].sequence if events else 0)
 
     def nvmlEventSetWait_v2(self, event_set: _EventSet, timeout_ms: int) -> SimpleNamespace:
         """As in NVML, by looking at the state again and again."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            for event in self._running().events:
+            for event in self._require_started().events:
                 if event.sequence <= event_set.cursor:
                     continue
                 event_set.cursor = event.sequence
@@ -417,13 +417,13 @@ class PythonNvml:
                 self._stamp = stamp
             return self._state
 
-    def _running(self) -> DriverState:
-        state = self._answering()
+    def _require_started(self) -> DriverState:
+        state = self._wait_for_state()
         if not self._starts:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
         return state
 
-    def _answering(self, does_hang: Callable[[DriverState], bool] = lambda _: False) -> DriverState:
+    def _wait_for_state(self, does_hang: Callable[[DriverState], bool] = lambda _: False) -> DriverState:
         """The state, once a call that hangs returns: at the latest when the node's folder is removed."""
         while True:
             try:
@@ -441,7 +441,7 @@ class PythonNvml:
     def _whole_gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
         """The same of a call that is not supported on a GPU in MIG mode."""
         gpu = self._gpu(handle, call)
-        _supported(not self._mig.state(_slot(handle)).enabled)
+        _require_supported(not self._mig.state(_slot(handle)).enabled)
         return gpu
 
     def _gpu_and_mig(self, handle: ctypes.c_void_p, call: str) -> tuple[GpuState, MigHandle | None]:
@@ -453,8 +453,10 @@ class PythonNvml:
 
     def _at(self, slot: int, call: str) -> GpuState:
         """The GPU at a place, unless this call on it fails."""
-        check_argument(0 <= slot < len(self._running().gpus))
-        gpu = self._answering(lambda state: any(_names(each, call) for each in state.gpus[slot].hanging)).gpus[slot]
+        check_argument(0 <= slot < len(self._require_started().gpus))
+        gpu = self._wait_for_state(lambda state: any(_names(each, call) for each in state.gpus[slot].hanging)).gpus[
+            slot
+        ]
         if gpu.lost or not gpu.present:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         for failure in gpu.failing:
@@ -494,7 +496,7 @@ def _number(gpu: GpuState, call: str, first: int = 0, second: int = 0) -> int:
         raise pynvml.NVMLError(error.code) from None
 
 
-def _supported(condition: bool) -> None:
+def _require_supported(condition: bool) -> None:
     if not condition:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pynvml
 
-from purser.lab.driver.gpm import KEY, OF_ENGINES
+from purser.lab.driver.gpm import ENGINE_METRICS, KEY
 from purser.lab.driver.mig import MigState
 from purser.lab.driver.python_mig import MigHandle, PythonMig
 from purser.lab.driver.readings import SAMPLES, ReadingError, number_of, readings_of
-from purser.lab.driver.state import KEPT_SAMPLES, SAMPLE_US, GpuState
+from purser.lab.driver.state import MAX_KEPT_SAMPLES, SAMPLE_US, GpuState
 
 _VERSION = 1
 """Of GPM's structs."""
@@ -22,7 +22,7 @@ _VERSION = 1
 _OF_UTILIZATION = range(pynvml.NVML_GPU_UTILIZATION_SAMPLES, pynvml.NVML_DEC_UTILIZATION_SAMPLES + 1)
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _TakenSample(msgspec.Struct, frozen=True):
     slot: int
     instance: int | None
     at_us: int
@@ -38,7 +38,7 @@ class PythonSamples:
         self._slot = slot
         self._mig = mig
         self._numbers = count(1)
-        self._samples: dict[int, _Taken | None] = {}
+        self._samples: dict[int, _TakenSample | None] = {}
 
     def nvmlDeviceGetSamples(self, handle: Any, kind: int, last_seen_us: int) -> tuple[int, list[Any]]:
         """As in NVML: six a second since the GPU's state is what it is, the oldest first."""
@@ -50,7 +50,7 @@ class PythonSamples:
         except ReadingError as error:
             raise pynvml.NVMLError(error.code) from None
         newest_us = max(now_us() // SAMPLE_US * SAMPLE_US, gpu.since_us)
-        times = (newest_us - back * SAMPLE_US for back in reversed(range(KEPT_SAMPLES)))
+        times = (newest_us - back * SAMPLE_US for back in reversed(range(MAX_KEPT_SAMPLES)))
         found = [_sensor_sample(at, number) for at in times if at > last_seen_us and at >= gpu.since_us]
         if not found:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
@@ -93,9 +93,11 @@ class PythonSamples:
         if before is None or after is None or (before.slot, before.instance) != (after.slot, after.instance):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for metric in asked.metrics[: asked.numMetrics]:
-            known = metric.metricId in after.values or (after.instance is not None and metric.metricId in OF_ENGINES)
+            known = metric.metricId in after.values or (
+                after.instance is not None and metric.metricId in ENGINE_METRICS
+            )
             metric.nvmlReturn = pynvml.NVML_SUCCESS if known else pynvml.NVML_ERROR_NOT_SUPPORTED
-            metric.value = _mean(before, after, metric.metricId)
+            metric.value = _mean_rate(before, after, metric.metricId)
         return asked
 
     def _on_mig(self, handle: Any, instance: int) -> tuple[GpuState, MigState]:
@@ -113,7 +115,7 @@ class PythonSamples:
             for (call, metric, of), reading in readings_of(gpu).values.items()
             if (call, of) == (KEY, wanted)
         }
-        self._samples[_number(sample)] = _Taken(self._slot(handle), instance, at_us, values)
+        self._samples[_number(sample)] = _TakenSample(self._slot(handle), instance, at_us, values)
         return sample
 
 
@@ -135,7 +137,7 @@ def _has_gpm(gpu: GpuState) -> bool:
     return any(call == KEY for call, _, _ in readings_of(gpu).values)
 
 
-def _mean(before: _Taken, after: _Taken, metric: int) -> float:
+def _mean_rate(before: _TakenSample, after: _TakenSample, metric: int) -> float:
     grown = after.values.get(metric, 0) - before.values.get(metric, 0)
     return grown / (after.at_us - before.at_us) if after.at_us > before.at_us and grown >= 0 else math.nan
 

@@ -16,7 +16,7 @@ import msgspec
 import pynvml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
-from purser.lab.driver.gpm import KEY, OF_ENGINES, OF_TRAFFIC, counter, has_gpm, instances_in
+from purser.lab.driver.gpm import ENGINE_METRICS, KEY, TRAFFIC_METRICS, counter, has_gpm, instances_with_counters
 from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, BankSpares, ClocksLimit, MemoryLocation
 from purser.lab.driver.state import MEMORY_BANKS, NO_INSTANCE, SAMPLE_US, GpuState, rates_of
 
@@ -131,11 +131,11 @@ class GpuNumbers(msgspec.Struct, frozen=True):
 
 def readings_of(gpu: GpuState) -> GpuNumbers:
     """Everything that is read of a GPU. Calls that it does not have are not there."""
-    zeros = dict(_zeros(gpu))
+    zeros = dict(_zero_counters(gpu))
     zero_fields = tuple(_zero_fields(gpu))
     left_out = {f"{FIELD}{field}" for span in zero_fields for field in range(span.first, span.last + 1)}
     values = {(call, first, second): Reading(value) for call, first, second, value in _values(gpu)}
-    values |= dict(_growing(gpu))
+    values |= dict(_growing_counters(gpu))
     kept = {
         key: reading
         for key, reading in values.items()
@@ -160,7 +160,7 @@ def number_of(gpu: GpuState, readings: GpuNumbers, call: str, first: int, second
     firsts, seconds = readings.zeros.get(call, (0, 0))
     if first < firsts and second < seconds:
         return 0
-    raise ReadingError(_absent(call in readings.zeros or any(key[0] == call for key in readings.values)))
+    raise ReadingError(_missing_error(call in readings.zeros or any(key[0] == call for key in readings.values)))
 
 
 def field_of(gpu: GpuState, readings: GpuNumbers, field: int, scope: int) -> tuple[int, int]:
@@ -172,14 +172,14 @@ def field_of(gpu: GpuState, readings: GpuNumbers, field: int, scope: int) -> tup
     spans = [span for span in readings.zero_fields if span.first <= field <= span.last]
     if any(scope < span.scopes for span in spans):
         return spans[0].kind, 0
-    raise ReadingError(_absent(bool(spans) or any(key[0] == call for key in readings.values)))
+    raise ReadingError(_missing_error(bool(spans) or any(key[0] == call for key in readings.values)))
 
 
-def _absent(is_known: bool) -> int:
+def _missing_error(is_known: bool) -> int:
     return int(pynvml.NVML_ERROR_INVALID_ARGUMENT if is_known else pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _zeros(gpu: GpuState) -> Iterator[tuple[str, tuple[int, int]]]:
+def _zero_counters(gpu: GpuState) -> Iterator[tuple[str, tuple[int, int]]]:
     yield "nvmlDeviceGetMemoryErrorCounter", (4, len(ECC_LOCATIONS))
     yield "nvmlDeviceGetTotalEccErrors", (2, 2)
     yield "nvmlDeviceGetPcieThroughput", (2, 1)
@@ -221,7 +221,7 @@ def _values(gpu: GpuState) -> Iterator[_Value]:
     yield from _sensors(gpu)
     yield from _ecc(gpu)
     yield from _rows(gpu)
-    yield from _sram(gpu)
+    yield from _sram_errors(gpu)
     yield from _samples(gpu)
     yield from _links(gpu)
     yield "nvmlDeviceGetPcieReplayCounter", 0, 0, gpu.pcie_replays
@@ -310,7 +310,7 @@ def _rows(gpu: GpuState) -> Iterator[_Value]:
     yield from _field(pynvml.NVML_FI_DEV_RETIRED_PENDING, int(any(page.pending for page in gpu.retired_pages)))
 
 
-def _sram(gpu: GpuState) -> Iterator[_Value]:
+def _sram_errors(gpu: GpuState) -> Iterator[_Value]:
     """In the order of nvmlEccSramErrorStatus_v1_t. Everything but DRAM is SRAM; none of its errors is one of parity."""
     if not gpu.model.row_remapping:
         return
@@ -356,7 +356,7 @@ def _field(number: int, value: int, *, scope: int = 0, kind: int = _UINT) -> Ite
     yield f"{FIELD}{number}", scope, kind, value
 
 
-def _growing(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
+def _growing_counters(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
     rates = rates_of(gpu)
 
     def field(number: int, name: str, scope: int = 0) -> tuple[tuple[str, int, int], Reading]:
@@ -383,10 +383,10 @@ def _growing(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
             total = Reading(sum(one.value for one in each), sum(one.per_second for one in each))
             yield (f"{FIELD}{number}", ALL_LINKS, _ULONG_LONG), total
     if has_gpm(gpu.model.architecture):
-        for metric in (*OF_ENGINES, *OF_TRAFFIC):
+        for metric in (*ENGINE_METRICS, *TRAFFIC_METRICS):
             yield (KEY, metric, 0), counted(counter(metric))
-        for instance in sorted(instances_in((*rates, *gpu.counted))):
-            for metric in OF_ENGINES:
+        for instance in sorted(instances_with_counters((*rates, *gpu.counted))):
+            for metric in ENGINE_METRICS:
                 yield (KEY, metric, instance + 1), counted(counter(metric, instance))
 
 

@@ -31,7 +31,7 @@ _UUIDS = uuid.UUID("5b1f2c5e-6d0a-5f4e-9a63-0d7f8c2e4b11")
 _RECOVERY_ACTION_SINCE = 570
 """The driver branch since which NVML reports the recovery action of a failed GPU."""
 
-KEPT_EVENTS = 256
+MAX_KEPT_EVENTS = 256
 """Room for events in the library; no client is that far behind."""
 
 MAX_PROCESSES = 256
@@ -46,7 +46,7 @@ MAX_PAGES = 64
 SAMPLE_US = 1_000_000 // 6
 """How far apart samples of utilization and other sensors are."""
 
-KEPT_SAMPLES = 120
+MAX_KEPT_SAMPLES = 120
 """Of each sensor, in the driver's buffer."""
 
 MEMORY_BANKS = 640
@@ -55,11 +55,11 @@ MEMORY_BANKS = 640
 NO_INSTANCE = 0xFFFFFFFF
 """Of a process that is in none."""
 
-_CELSIUS_BUSY, _MEMORY_IS_HOTTER = 40, 5
+_BUSY_CELSIUS_ABOVE_IDLE, _MEMORY_CELSIUS_ABOVE_GPU = 40, 5
 """How much warmer a busy GPU is than an idle one, and its memory than itself."""
 
-_NS = 1_000_000_000
-_ANY_POLICY = 10
+_NS_PER_SECOND = 1_000_000_000
+_ANY_POLICY_NUMBER = 10
 """NVML_PERF_POLICY_TOTAL_APP_CLOCKS: the time under any of the others."""
 
 NOT_SUPPORTED = 3
@@ -143,13 +143,13 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
         """Temperature of the GPU."""
         if self.load.temperature_celsius is not None:
             return self.load.temperature_celsius
-        return self.model.idle_celsius + _CELSIUS_BUSY * self.utilization[0] // 100
+        return self.model.idle_celsius + _BUSY_CELSIUS_ABOVE_IDLE * self.utilization[0] // 100
 
     @property
     def memory_celsius_now(self) -> int:
         """Temperature of the memory."""
         given = self.load.memory_temperature_celsius
-        return self.celsius + _MEMORY_IS_HOTTER if given is None else given
+        return self.celsius + _MEMORY_CELSIUS_ABOVE_GPU if given is None else given
 
     @property
     def sm_mhz(self) -> int:
@@ -168,7 +168,11 @@ def rates_of(gpu: GpuState) -> dict[str, int]:
     for way, rate in (("tx", gpu.load.nvlink_tx_kib_per_s), ("rx", gpu.load.nvlink_rx_kib_per_s)):
         rates |= {f"nvlink-{way}-{number}": (rate or 0) // len(active) for number in active}
     for slowdown in gpu.slowdowns:
-        rates |= {f"slowdown-{slowdown}": _NS, f"policy-{slowdown.policy}": _NS, f"policy-{_ANY_POLICY}": _NS}
+        rates |= {
+            f"slowdown-{slowdown}": _NS_PER_SECOND,
+            f"policy-{slowdown.policy}": _NS_PER_SECOND,
+            f"policy-{_ANY_POLICY_NUMBER}": _NS_PER_SECOND,
+        }
     if has_gpm(gpu.model.architecture):
         rates |= gpm_rates(gpu.utilization[:2], gpu.load, gpu.processes)
     return {name: rate for name, rate in rates.items() if rate}

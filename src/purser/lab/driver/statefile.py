@@ -110,13 +110,13 @@ def _profile_lines(profile: InstanceProfile) -> Iterator[str]:
     yield (
         f"mig_profile {profile.number} {profile.id} {profile.slices} {profile.size} {profile.most} "
         f"{int(profile.takes_media)} {profile.memory_mib} {profile.multiprocessors} {engines} "
-        f"{_comma(profile.starts)} {profile.name}"
+        f"{_join_numbers(profile.starts)} {profile.name}"
     )
     for each in profile.compute:
-        yield f"mig_compute {each.number} {each.slices} {each.most} {each.multiprocessors} {_comma(each.starts)}"
+        yield f"mig_compute {each.number} {each.slices} {each.most} {each.multiprocessors} {_join_numbers(each.starts)}"
 
 
-def _comma(numbers: Iterable[int]) -> str:
+def _join_numbers(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 

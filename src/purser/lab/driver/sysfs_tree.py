@@ -12,7 +12,7 @@ _SWITCH_CLASS = "0x068000"
 _NVIDIA = "0x10de"
 _SWITCH_DEVICE = "0x22a3"
 _SWITCH_SUBSYSTEM = "0x0000"
-_NO_CAPABILITIES = bytes(256)
+_EMPTY_CONFIG_SPACE = bytes(256)
 """A PCI configuration space that lists none, and so of no vGPU."""
 
 
@@ -55,4 +55,4 @@ def _write(root: Path, address: str, device_class: str, ids: tuple[str, str], nu
     }
     for name, value in attributes.items():
         (folder / name).write_text(f"{value}\n", encoding="ascii")
-    (folder / "config").write_bytes(_NO_CAPABILITIES)
+    (folder / "config").write_bytes(_EMPTY_CONFIG_SPACE)

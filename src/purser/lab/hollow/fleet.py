@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from purser.agent.mig.worker import answer
-from purser.core.mig.listing import ids_by_resource, most_instances
+from purser.core.mig.listing import ids_by_resource, max_instances
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 from purser.core.names import (
     GPU_RESOURCE,
@@ -107,7 +107,7 @@ class HollowFleet:
         self._pod_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
         self._node_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
         self._nodes.add_handler(self._node_changed, lambda _, node: self._node_changed(node))
-        self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_gone)
+        self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -121,7 +121,7 @@ class HollowFleet:
             await self._nodes.synced()
             group.create_task(self._pods.run())
             if self._renews_leases:
-                group.create_task(keep_leases(self._client, SystemClock(), self._alive))
+                group.create_task(keep_leases(self._client, SystemClock(), self._live_nodes))
             group.create_task(run_workers(self._pod_queue, self._work_pod, _WORKERS))
             group.create_task(run_workers(self._node_queue, self._work_node, _WORKERS))
 
@@ -148,16 +148,16 @@ class HollowFleet:
             self._pod_queue.add_after(key, self._stop_s)
         if place and is_ready(pod) != is_ready(old):
             self._node_queue.add(place)
-            self._corrected(pod)
+            self._correct_readiness(pod)
 
-    def _corrected(self, pod: Raw) -> None:
+    def _correct_readiness(self, pod: Raw) -> None:
         """The node lifecycle controller says of a lost node's pods that they are not ready: kubelet says otherwise."""
         shown = self._shown.get(pod["metadata"]["uid"])
         if shown is not None and shown.doing == "running" and not is_ready(pod):
             self._shown[pod["metadata"]["uid"]] = shown._replace(doing="")
             self._pod_queue.add(key_of(pod))
 
-    def _pod_gone(self, pod: Raw) -> None:
+    def _pod_deleted(self, pod: Raw) -> None:
         self._shown.pop(pod["metadata"]["uid"], None)
         self._on[self._place(pod)].discard(key_of(pod))
         self._node_queue.add(self._place(pod))
@@ -215,15 +215,15 @@ class HollowFleet:
     async def _show(self, pod: Raw, node: Raw) -> None:
         """What the pod does, if that is not written yet."""
         uid, boot = pod["metadata"]["uid"], boot_of(node)
-        known = self._shown.get(uid, _ShownState("", boot, _restarts(pod)))
+        known = self._shown.get(uid, _ShownState("", boot, _restart_count(pod)))
         if known.boot != boot:
             self._shown[uid] = again = _ShownState("restarting", boot, known.restarts + 1)
-            await self._write(pod, statuses.restarting(pod, self._now(), again.restarts))
+            await self._write(pod, statuses.restarting_status(pod, self._now(), again.restarts))
             self._pod_queue.add_after(key_of(pod), self._start_s)
             return
         doing = "crashing" if is_failing(node, pod) else "running"
         if known.doing != doing:
-            make = statuses.crashing if doing == "crashing" else statuses.running
+            make = statuses.crashing_status if doing == "crashing" else statuses.running
             await self._write(pod, make(pod, self._now(), known.restarts))
             self._shown[uid] = _ShownState(doing, boot, known.restarts)
 
@@ -246,7 +246,7 @@ class HollowFleet:
         except NotFoundError:
             return
 
-    def _alive(self) -> list[str]:
+    def _live_nodes(self) -> list[str]:
         return [node["metadata"]["name"] for node in self._nodes.store.values() if not is_away(node)]
 
     async def _report(self, node: Raw) -> None:
@@ -299,7 +299,7 @@ class HollowFleet:
         labels: dict[str, str] = {}
         if self._runs(node, "gpu-feature-discovery") and product_of(node) and has_nfd(node):
             labels[_PRODUCT_LABEL] = product_of(node)
-        patch = {**_differing(node, "annotations", annotations), **_differing(node, "labels", labels)}
+        patch = {**_changed_values(node, "annotations", annotations), **_changed_values(node, "labels", labels)}
         if patch:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"metadata": patch})
 
@@ -321,7 +321,7 @@ class HollowFleet:
             return ""
         gpus = self._mig_gpus.setdefault(name, HollowGpus(gpus_of(node), device_id(product_of(node))))
         gpus.is_refusing = behaviour == "refusing"
-        return encode(await asyncio.to_thread(self._answer_by, text, request, gpus))
+        return encode(await asyncio.to_thread(self._answer_request, text, request, gpus))
 
     async def _layouts(self, worker: Raw) -> str | None:
         """The file that a MIG worker's pod mounts, None where its ConfigMap has none; of a pod without the volume
@@ -333,7 +333,7 @@ class HollowFleet:
         found = await self._client.get(CONFIG_MAPS, source["name"], worker["metadata"]["namespace"])
         return found.data.get(LAYOUTS_FILE)
 
-    def _answer_by(self, layouts: str | None, request: MigRequest, gpus: HollowGpus) -> MigResult:
+    def _answer_request(self, layouts: str | None, request: MigRequest, gpus: HollowGpus) -> MigResult:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             path = Path(folder) / LAYOUTS_FILE
             if layouts is not None:
@@ -357,13 +357,13 @@ class HollowFleet:
         return timestamp(SystemClock().now())
 
 
-def _differing(node: Raw, kind: str, wanted: dict[str, str]) -> dict[str, dict[str, str]]:
+def _changed_values(node: Raw, kind: str, wanted: dict[str, str]) -> dict[str, dict[str, str]]:
     there = node["metadata"].get(kind) or {}
     differing = {key: value for key, value in wanted.items() if there.get(key) != value}
     return {kind: differing} if differing else {}
 
 
-def _restarts(pod: Raw) -> int:
+def _restart_count(pod: Raw) -> int:
     containers = (pod.get("status") or {}).get("containerStatuses") or ()
     return max((int(each.get("restartCount", 0)) for each in containers), default=0)
 
@@ -373,7 +373,7 @@ def _inventory(node: Raw) -> NodeInventory:
     gpu = Device(uuid="", index=0, model="Hollow", memory_mib=_GPU_MEMORY_MIB, slots=_SLOTS)
     if kind is not None:
         cut = {"mode": DeviceMode.MIG, "enforcement": Enforcement.MIG, "mig_kind": kind.name}
-        gpu = msgspec.structs.replace(gpu, slots=most_instances(kind), **cut)
+        gpu = msgspec.structs.replace(gpu, slots=max_instances(kind), **cut)
     gpus = (msgspec.structs.replace(gpu, uuid=f"GPU-{name}-{at}", index=at) for at in range(gpus_of(node)))
     return NodeInventory(node=name, devices=tuple(gpus))
 

@@ -136,11 +136,11 @@ def _nfd_labels(nodes: HollowNodes) -> dict[str, str]:
     return nfd_labels(os_id, version, nodes.kernel, has_gpu=nodes.gpus > 0 and not nodes.family)
 
 
-def split_os(pretty: str) -> tuple[str, str]:
+def split_os(pretty_name: str) -> tuple[str, str]:
     """ID and VERSION_ID of os-release, as far as they follow from PRETTY_NAME: ``ubuntu``, ``22.04``."""
-    words = pretty.split()
+    words = pretty_name.split()
     version = next((word for word in words if word[0].isdigit()), "")
-    os_id = "rhel" if pretty.startswith("Red Hat") else words[0].lower() if words else ""
+    os_id = "rhel" if pretty_name.startswith("Red Hat") else words[0].lower() if words else ""
     return os_id, ".".join(version.split(".")[:2])
 
 

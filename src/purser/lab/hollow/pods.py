@@ -5,7 +5,7 @@ from typing import Any
 
 from purser.lab.kubelet.pods import running_status
 
-RESTARTS_OF_A_BAD_POD = 12
+CRASHING_POD_RESTARTS = 12
 """A failing pod has failed for long: its first back-offs are skipped."""
 
 
@@ -14,15 +14,15 @@ def running(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, An
     return running_status(pod, now, "127.0.0.1", restarts)
 
 
-def crashing(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, Any]:
+def crashing_status(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, Any]:
     """Its first container ends again and again."""
     name = pod["spec"]["containers"][0]["name"]
     message = f"back-off 5m0s restarting failed container={name} pod={pod['metadata']['name']}"
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-    return _not_ready_status(running_status(pod, now, "127.0.0.1", restarts + RESTARTS_OF_A_BAD_POD), state)
+    return _not_ready_status(running_status(pod, now, "127.0.0.1", restarts + CRASHING_POD_RESTARTS), state)
 
 
-def restarting(pod: Mapping[str, Any], now: str, restarts: int) -> dict[str, Any]:
+def restarting_status(pod: Mapping[str, Any], now: str, restarts: int) -> dict[str, Any]:
     """The machine has just started again."""
     state = {"waiting": {"reason": "ContainerCreating"}}
     return _not_ready_status(running_status(pod, now, "127.0.0.1", restarts), state)

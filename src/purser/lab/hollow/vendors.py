@@ -76,10 +76,10 @@ def served(annotations: Mapping[str, str]) -> dict[str, str]:
     if annotations.get(_PHASE) != _ALLOCATING:
         return {}
     lists = {name: text for name, text in annotations.items() if name.endswith(_TO_ALLOCATE)}
-    return {_PHASE: _SUCCESS, **{name: _consumed(text) for name, text in lists.items()}}
+    return {_PHASE: _SUCCESS, **{name: _consume_devices(text) for name, text in lists.items()}}
 
 
-def _consumed(text: str) -> str:
+def _consume_devices(text: str) -> str:
     try:
         containers = decode_pod_devices(text)
     except CodecError:

@@ -26,7 +26,7 @@ from purser.core.kubernetes.quantities import QuantityError
 from purser.kube.objects import Pod
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import EmptyResponse, Endpoints, PluginError
-from purser.lab.kubelet.pods import ContainerView, Raw, merged_first_wins, uid_of
+from purser.lab.kubelet.pods import ContainerView, Raw, merge_first_wins, uid_of
 from purser.lab.kubelet.runtime import ContainerMount
 
 
@@ -46,14 +46,14 @@ async def admit(
 
     For ``active`` and ``running`` see `purser.core.kubelet.admission.admit`. One pod at a time: the caller's concern.
     """
-    seen = _seen(pod)
+    seen = _kubelet_pod(pod)
     books.asked(ResourceManager.DEVICE, seen.uid)
-    outcome = await _drive(books, endpoints, admission.admit(books.node, books.state, seen, active, running))
+    outcome = await _run_admission(books, endpoints, admission.admit(books.node, books.state, seen, active, running))
     if _asks_for_cpus(books, seen, outcome.refusal):
         books.asked(ResourceManager.CPU, seen.uid)
     if outcome.refusal is not None:
         raise AdmissionError(outcome.refusal.reason, outcome.refusal.message)
-    _check_forgotten(books, seen)
+    _check_expired_resources(books, seen)
 
 
 def lacks_devices(books: Books, uid: str, container: ContainerView) -> bool:
@@ -73,13 +73,13 @@ async def allocate_at_creation(
     """Give a container that is about to be created the devices that it lacks. Raises `PluginError`. As for `admit`,
     one at a time."""
     books.asked(ResourceManager.DEVICE, uid_of(pod))
-    twin = admission.allocate_at_creation(books.node, books.state, _seen(pod), name, active)
-    outcome = await _drive(books, endpoints, twin)
+    twin = admission.allocate_at_creation(books.node, books.state, _kubelet_pod(pod), name, active)
+    outcome = await _run_admission(books, endpoints, twin)
     if outcome.refusal is not None:
         raise PluginError(outcome.refusal.message)
 
 
-async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> AdmissionOutcome:
+async def _run_admission(books: Books, endpoints: Endpoints, twin: Admission) -> AdmissionOutcome:
     """To the end. The checkpoint is written after each container that got all of its devices."""
     served = ""
     try:
@@ -122,7 +122,7 @@ async def _answer(endpoints: Endpoints, ask: Ask) -> PlainAnswer:
         return FailedAnswer(str(error), is_empty_response=isinstance(error, EmptyResponse))
 
 
-def _seen(pod: Raw) -> KubeletPod:
+def _kubelet_pod(pod: Raw) -> KubeletPod:
     """The pod as the twin takes it. The API server lets no bad quantity through, an odd one may."""
     try:
         return kubelet_pod(pod_spec(msgspec.convert(pod, Pod)))
@@ -130,7 +130,7 @@ def _seen(pod: Raw) -> KubeletPod:
         raise AdmissionError(UNEXPECTED_ADMISSION_ERROR, f"cannot decode pod {uid_of(pod)}: {error}") from error
 
 
-def _check_forgotten(books: Books, pod: KubeletPod) -> None:
+def _check_expired_resources(books: Books, pod: KubeletPod) -> None:
     """Of a resource whose plugin stayed away for too long the node has none; one it never had is not looked at."""
     for container in pod.containers:
         for resource, requested in container.limits.items():
@@ -143,8 +143,8 @@ class RunOptions:
     """What the plugins' responses add to a container: the first response that sets a key wins."""
 
     def __init__(self, responses: list[api_pb2.ContainerAllocateResponse], *, with_cdi: bool) -> None:
-        self.env = merged_first_wins(dict(response.envs) for response in responses)
-        self.annotations = merged_first_wins(dict(response.annotations) for response in responses)
+        self.env = merge_first_wins(dict(response.envs) for response in responses)
+        self.annotations = merge_first_wins(dict(response.annotations) for response in responses)
         devices = {device.container_path: device for r in reversed(responses) for device in r.devices}
         mounts = {mount.container_path: mount for r in reversed(responses) for mount in r.mounts}
         self.devices = tuple(devices)

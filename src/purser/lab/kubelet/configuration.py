@@ -69,7 +69,7 @@ class KubeletSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         return msgspec.structs.replace(below, **said)
 
 
-class Configured(msgspec.Struct, frozen=True):
+class ConfiguredKubelet(msgspec.Struct, frozen=True):
     """A kubelet with everything decided."""
 
     config: KubeletConfig
@@ -77,7 +77,7 @@ class Configured(msgspec.Struct, frozen=True):
     """What the node keeps of its memory: capacity less allocatable."""
 
 
-def configure(section: KubeletSection, machine: Machine) -> Configured:
+def configure(section: KubeletSection, machine: Machine) -> ConfiguredKubelet:
     """What a kubelet with these settings does on a machine. Raises ValueError that names the field and the fix.
 
     Where the policies need reservations and none are said, the first core and, of memory, kubelet's own eviction
@@ -85,14 +85,14 @@ def configure(section: KubeletSection, machine: Machine) -> Configured:
     """
     version = _version(section.version or DEFAULT_VERSION)
     _check_version(section, version)
-    memory_bytes = EVICTION_HARD_BYTES + _reserved(section, _MEMORY)
+    memory_bytes = EVICTION_HARD_BYTES + _reserved_amount(section, _MEMORY)
     cpu_policy = section.cpuManagerPolicy or CpuPolicy.NONE
     memory_policy = section.memoryManagerPolicy or MemoryPolicy.NONE
     reserved_memory = _reserved_memory(section, machine)
     if memory_policy is MemoryPolicy.STATIC:
         reserved_memory = reserved_memory or {machine.numa_nodes[0].node: {_MEMORY: memory_bytes}}
         _check_sum(reserved_memory, memory_bytes)
-    millis = _reserved(section, "cpu")
+    millis = _reserved_amount(section, "cpu")
     config = KubeletConfig(
         version=version,
         topology_policy=section.topologyManagerPolicy or TopologyPolicy.NONE,
@@ -105,10 +105,10 @@ def configure(section: KubeletSection, machine: Machine) -> Configured:
         memory_policy=memory_policy,
         reserved_memory=reserved_memory,
     )
-    return Configured(config, memory_bytes)
+    return ConfiguredKubelet(config, memory_bytes)
 
 
-def render(configured: Configured) -> str:
+def render(configured: ConfiguredKubelet) -> str:
     """KubeletConfiguration as a file."""
     config = configured.config
     fields: dict[str, Any] = {
@@ -119,10 +119,10 @@ def render(configured: Configured) -> str:
         "cpuManagerPolicy": config.cpu_policy.value,
         "evictionHard": {"memory.available": str(EVICTION_HARD_BYTES)},
     }
-    fields |= _if_given("topologyManagerPolicyOptions", _option_texts(config.topology_options))
-    fields |= _if_given("cpuManagerPolicyOptions", _option_texts(config.cpu_options))
-    fields |= _if_given("reservedSystemCPUs", config.reserved_cpus)
-    fields |= _if_given("systemReserved", _system_reserved(configured))
+    fields |= _optional_field("topologyManagerPolicyOptions", _option_texts(config.topology_options))
+    fields |= _optional_field("cpuManagerPolicyOptions", _option_texts(config.cpu_options))
+    fields |= _optional_field("reservedSystemCPUs", config.reserved_cpus)
+    fields |= _optional_field("systemReserved", _system_reserved(configured))
     if config.memory_policy is MemoryPolicy.STATIC:
         reserved = [
             {"numaNode": node, "limits": {name: str(amount) for name, amount in limits.items()}}
@@ -132,14 +132,16 @@ def render(configured: Configured) -> str:
     return yaml_text(fields)
 
 
-def _if_given(name: str, value: Any) -> dict[str, Any]:
+def _optional_field(name: str, value: Any) -> dict[str, Any]:
     return {name: value} if value else {}
 
 
-def _system_reserved(configured: Configured) -> dict[str, str]:
+def _system_reserved(configured: ConfiguredKubelet) -> dict[str, str]:
     memory = configured.reserved_memory_bytes - EVICTION_HARD_BYTES
     millis = configured.config.reserved_cpu_millis
-    return _if_given("cpu", f"{millis}m" if millis else "") | _if_given(_MEMORY, str(memory) if memory else "")
+    return _optional_field("cpu", f"{millis}m" if millis else "") | _optional_field(
+        _MEMORY, str(memory) if memory else ""
+    )
 
 
 def _option_texts(options: TopologyOptions | CpuOptions) -> dict[str, str]:
@@ -163,7 +165,7 @@ def _check_version(section: KubeletSection, version: str) -> None:
         raise ValueError(f"memoryManagerPolicy: kubelet {version} does not have a memory manager: use v1.21.0 or newer")
 
 
-def _reserved(section: KubeletSection, resource: str) -> int:
+def _reserved_amount(section: KubeletSection, resource: str) -> int:
     """systemReserved and kubeReserved of one resource; CPU in millicores."""
     amount = quantity_milli if resource == "cpu" else quantity_ceil
     total = 0

@@ -99,7 +99,7 @@ class Endpoints:
             raise
         endpoint.options = PluginOptions(found.pre_start_required, found.get_preferred_allocation_available)
         self._connected.setdefault(resource, {})[path] = endpoint
-        self._ask_from_now_on(endpoint)
+        self._activate(endpoint)
         self._open.add(endpoint)
         endpoint.task = asyncio.create_task(self._watch(endpoint), name=f"list-and-watch {resource}")
 
@@ -192,11 +192,11 @@ class Endpoints:
         if self._by_socket or self._books.behaviour.ends_newest_plugin:
             await self._end(endpoint.resource, endpoint.path)
         elif self._endpoints.get(endpoint.resource) is endpoint:
-            self._without(endpoint.resource)
+            self._stop_resource(endpoint.resource)
 
     async def _end(self, resource: str, path: Path) -> None:
         """End the plugin of a socket, or the newest one. One that kubelet has forgotten stays where it is for good."""
-        client = next((each for each in self._clients.get(resource, ()) if self._is_meant(each, path)), None)
+        client = next((each for each in self._clients.get(resource, ()) if self._is_endpoint_at(each, path)), None)
         if client is None:
             return
         self._forget(resource, path)
@@ -207,27 +207,27 @@ class Endpoints:
             return
         ended.is_stopped = True
         if self._by_socket and endpoints:
-            self._ask_from_now_on(next(reversed(endpoints.values())))  # kubelet takes any of them
+            self._activate(next(reversed(endpoints.values())))  # kubelet takes any of them
         else:
-            self._without(resource)
+            self._stop_resource(resource)
 
     def _forget(self, resource: str, path: Path) -> None:
         """Every client that is meant, be it another connection than the one that failed."""
         clients = self._clients.get(resource, ())
-        self._clients[resource] = [each for each in clients if not self._is_meant(each, path)]
+        self._clients[resource] = [each for each in clients if not self._is_endpoint_at(each, path)]
 
-    def _is_meant(self, client: _Endpoint, path: Path) -> bool:
+    def _is_endpoint_at(self, client: _Endpoint, path: Path) -> bool:
         return not self._by_socket or client.path == path
 
     @property
     def _by_socket(self) -> bool:
         return self._books.behaviour.keeps_plugins_by_socket
 
-    def _ask_from_now_on(self, endpoint: _Endpoint) -> None:
+    def _activate(self, endpoint: _Endpoint) -> None:
         self._endpoints[endpoint.resource] = endpoint
         self._books.tell(devicemanager.register(self._books.devices, endpoint.resource, endpoint.options))
 
-    def _without(self, resource: str) -> None:
+    def _stop_resource(self, resource: str) -> None:
         now = self._clock.monotonic()
         self._books.tell(devicemanager.stop(self._books.devices, resource, now))
         self._on_change()

@@ -57,7 +57,7 @@ class Kubelet:
         self.runtime = Runtime(folder / "pods")
         self._client = client
         files = StateFiles(folder, settings.node)
-        self._has_run_before = files.has_run_before()
+        self._has_run_before = files.has_previous_kubelet()
         self.books = Books(settings.node, files.load(clock.monotonic()), files)
         self._node = NodeReporter(settings, client, self.books, clock)
         self._endpoints = Endpoints(self.books, clock, self._node.changed)

@@ -19,7 +19,7 @@ from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
 from purser.kube.resources import NODES
 from purser.lab.driver.machine import HUGEPAGES, MEMORY, CpuLayout, machine_of
 from purser.lab.kubelet.books import Books
-from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
+from purser.lab.kubelet.configuration import ConfiguredKubelet, KubeletSection, configure
 from purser.lab.kubelet.lease import keep_leases
 
 STATUS_UPDATE_PERIOD_S = 10.0
@@ -36,7 +36,7 @@ class NodeSettings:
 
     name: str
     machine: Machine = _DEFAULT_MACHINE
-    kubelet: Configured = field(default_factory=lambda: configure(KubeletSection(), _DEFAULT_MACHINE))
+    kubelet: ConfiguredKubelet = field(default_factory=lambda: configure(KubeletSection(), _DEFAULT_MACHINE))
     labels: Mapping[str, str] = field(default_factory=dict)
     pods: int = 250
     ip: str = "127.0.0.1"
@@ -123,11 +123,11 @@ class NodeReporter:
         """Report on every change and every ten seconds, until cancelled."""
         async with asyncio.TaskGroup() as group:
             keep_going = self._client.failures.keep_going
-            group.create_task(keep_going("node status", self._keep_reporting, self._clock))
+            group.create_task(keep_going("node status", self._report_status_forever, self._clock))
             leases = partial(keep_leases, self._client, self._clock, lambda: [self._settings.name])
             group.create_task(keep_going("node lease", leases, self._clock))
 
-    async def _keep_reporting(self) -> None:
+    async def _report_status_forever(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(STATUS_UPDATE_PERIOD_S):

@@ -20,7 +20,7 @@ from purser.agent.inotify import FolderWatch
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet.devicemanager.registration import watcher_refusal
-from purser.kube.backoff import exponential
+from purser.kube.backoff import exponential_delay
 from purser.lab.kubelet.endpoints import Endpoints, PluginError, go_error
 from purser.lab.kubelet.serving import DIAL_TIMEOUT_S
 
@@ -94,7 +94,7 @@ class PluginWatcher:
     async def _register(self, socket: _Socket) -> None:
         failures = 0
         while not await self._try_to_register(socket):
-            await asyncio.sleep(exponential(_INITIAL_BACKOFF_S, _MAX_BACKOFF_S, failures))
+            await asyncio.sleep(exponential_delay(_INITIAL_BACKOFF_S, _MAX_BACKOFF_S, failures))
             failures += 1
 
     async def _try_to_register(self, socket: _Socket) -> bool:

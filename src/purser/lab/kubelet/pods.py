@@ -10,7 +10,7 @@ from purser.lab.kubelet.runtime import container_id
 
 Raw = Mapping[str, Any]
 
-_KILLED = 137
+_KILLED_EXIT_CODE = 137
 RUN_SECONDS_ANNOTATION = "purser.dev/lab-run-seconds"
 """On a pod of the lab: after how many seconds its containers exit with 0; without it they run until deleted."""
 
@@ -69,7 +69,7 @@ def run_seconds(pod: Raw) -> float | None:
         return None
 
 
-def own_environment(pod: Raw, spec: Raw, node: str) -> dict[str, str]:
+def pod_environment(pod: Raw, spec: Raw, node: str) -> dict[str, str]:
     """What the pod's author set; of references to other objects only the usual fields of the pod are known."""
     metadata = pod["metadata"]
     fields = {
@@ -136,13 +136,13 @@ def ephemeral_status(pod: Raw, started: Mapping[str, str], ended: str = "") -> d
     statuses = []
     for view in ephemeral_containers_of(pod):
         if began := started.get(view.name):
-            state = _terminated(_KILLED, began, ended) if ended else {"running": {"startedAt": began}}
+            state = _terminated_state(_KILLED_EXIT_CODE, began, ended) if ended else {"running": {"startedAt": began}}
             # Their readiness does not matter: kubelet leaves both false.
             statuses.append({**_container_status(pod, view, state), "ready": False, "started": False})
     return {"ephemeralContainerStatuses": statuses} if statuses else {}
 
 
-def _terminated(exit_code: int, started: str, now: str) -> dict[str, Any]:
+def _terminated_state(exit_code: int, started: str, now: str) -> dict[str, Any]:
     reason = "Completed" if exit_code == 0 else "Error"
     return {"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": started, "finishedAt": now}}
 
@@ -150,7 +150,7 @@ def _terminated(exit_code: int, started: str, now: str) -> dict[str, Any]:
 def running_status(pod: Raw, now: str, host_ip: str, restarts: int = 0) -> dict[str, Any]:
     """Every app container and sidecar runs, every other init container has ended."""
     states = {
-        view.name: _terminated(0, now, now) if view.is_init else {"running": {"startedAt": now}}
+        view.name: _terminated_state(0, now, now) if view.is_init else {"running": {"startedAt": now}}
         for view in containers_of(pod)
     }
     return {
@@ -170,7 +170,7 @@ def waiting_status(pod: Raw, container: str, reason: str, message: str, now: str
         if view.name == container:
             states[view.name] = {"waiting": {"reason": reason, "message": message}}
             break
-        states[view.name] = _terminated(0, now, now) if view.is_init else {"running": {"startedAt": now}}
+        states[view.name] = _terminated_state(0, now, now) if view.is_init else {"running": {"startedAt": now}}
     is_init = container in [spec["name"] for spec in pod["spec"].get("initContainers") or ()]
     return {
         "phase": "Pending",
@@ -183,7 +183,9 @@ def waiting_status(pod: Raw, container: str, reason: str, message: str, now: str
 def ended_status(pod: Raw, exit_code: int, now: str) -> dict[str, Any]:
     """Every container has ended, with this exit code."""
     started = (pod.get("status") or {}).get("startTime") or now
-    states = {view.name: _terminated(0 if view.is_init else exit_code, started, now) for view in containers_of(pod)}
+    states = {
+        view.name: _terminated_state(0 if view.is_init else exit_code, started, now) for view in containers_of(pod)
+    }
     return {
         "phase": "Succeeded" if exit_code == 0 else "Failed",
         "conditions": _conditions(now, initialized=True, ready=False, reason="PodCompleted"),
@@ -196,7 +198,7 @@ def rejected_status(reason: str, message: str, now: str) -> dict[str, Any]:
     return {"phase": "Failed", "reason": reason, "message": message, "startTime": now}
 
 
-def merged_first_wins(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def merge_first_wins(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Responses of several resources: the first to set a key wins, as in kubelet."""
     found: dict[str, str] = {}
     for part in parts:

@@ -41,7 +41,7 @@ from purser.lab.kubelet.pods import (
     ephemeral_status,
     is_deleted,
     is_finished,
-    own_environment,
+    pod_environment,
     rejected_status,
     run_seconds,
     running_status,
@@ -125,7 +125,7 @@ class PodWorkers:
             if is_deleted(pod):
                 self._end(pod)
             elif self._runs(pod):
-                self._debug(pod)
+                self._start_ephemeral_containers(pod)
 
     def deleted(self, pod: Raw) -> None:
         """The pod is gone from the API."""
@@ -151,28 +151,28 @@ class PodWorkers:
         while True:
             await self._clock.sleep(_RECONCILE_S)
             async with self._holdings:
-                active, state = self._active(), self._books.state
+                active, state = self._active_uids(), self._books.state
                 if active is not None and state.cpus is not None:
                     alive = self._books.alive(ResourceManager.CPU, active)
                     self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, alive)))
 
-    def _active(self) -> set[str] | None:
+    def _active_uids(self) -> set[str] | None:
         """The uids of pods that may hold something. None before every pod of the first list had its turn: kubelet would
         take the devices of running pods that it has not got to yet (``sourcesReady`` in the real one)."""
         if not self._is_told_all or self._first:
             return None
-        return {uid for uid, pod in self._known.items() if not self._is_over(uid, pod)}
+        return {uid for uid, pod in self._known.items() if not self._has_ended(uid, pod)}
 
     def listed(self) -> Iterator[KnownPod]:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended.
 
         kubelet takes the devices of pods that are over whenever it needs to know, not when they end."""
-        active = self._active()
+        active = self._active_uids()
         holders = None if active is None else self._books.alive(ResourceManager.DEVICE, active)
         if holders is not None:
             self._free_devices(holders)
         for uid, pod in self._known.items():
-            if self._settings.behaviour.lists_active_pods_only and self._is_over(uid, pod):
+            if self._settings.behaviour.lists_active_pods_only and self._has_ended(uid, pod):
                 continue
             metadata = pod["metadata"]
             holds_devices = holders is None or uid in holders
@@ -187,9 +187,9 @@ class PodWorkers:
             self._books.commit(replace(state, devices=devices))
 
     def _others(self, uid: str) -> list[Raw]:
-        return [pod for other, pod in self._known.items() if other != uid and not self._is_over(other, pod)]
+        return [pod for other, pod in self._known.items() if other != uid and not self._has_ended(other, pod)]
 
-    def _is_over(self, uid: str, pod: Raw) -> bool:
+    def _has_ended(self, uid: str, pod: Raw) -> bool:
         return uid in self._rejected or is_finished(pod)
 
     def _listed_containers(self, pod: Raw) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ class PodWorkers:
         try:
             running = {view.name for view in containers_of(pod) if not view.is_init and self._record_of(pod, view)}
             async with self._holdings:
-                await admit(self._books, self._endpoints, pod, self._active(), running)
+                await admit(self._books, self._endpoints, pod, self._active_uids(), running)
             check_room(pod, self._others(uid), capacity_of(self._settings)[1])
         except AdmissionError as error:
             await self._reject(pod, error)
@@ -237,7 +237,7 @@ class PodWorkers:
         if now is not None and is_deleted(now):
             self._end(now)
         elif now is not None:
-            self._lives[uid] = self._spawn(self._live(now), f"pod {pod['metadata']['name']}")
+            self._lives[uid] = self._spawn(self._run_pod(now), f"pod {pod['metadata']['name']}")
 
     async def _reject(self, pod: Raw, error: AdmissionError) -> None:
         self._rejected.add(uid_of(pod))
@@ -247,7 +247,7 @@ class PodWorkers:
         await self._write_status(pod, rejected_status(error.reason, prefix + error.message, self._now()))
 
     def _runs(self, pod: Raw) -> bool:
-        is_over = self._is_over(uid_of(pod), pod) or uid_of(pod) in self._ends
+        is_over = self._has_ended(uid_of(pod), pod) or uid_of(pod) in self._ends
         return not is_over and (pod.get("status") or {}).get("phase") == "Running" and self._is_running(pod)
 
     def _is_running(self, pod: Raw) -> bool:
@@ -256,7 +256,7 @@ class PodWorkers:
     def _record_of(self, pod: Raw, view: ContainerView) -> ContainerRecord | None:
         return self._runtime.get(uid_of(pod), view.name)
 
-    async def _live(self, pod: Raw) -> None:
+    async def _run_pod(self, pod: Raw) -> None:
         """Start the containers, report them, and end or restart them when their time is over."""
         was_running = self._is_running(pod)
         for view in containers_of(pod):
@@ -267,7 +267,7 @@ class PodWorkers:
             self._processes[uid_of(pod)] = process
         if not was_running or (pod.get("status") or {}).get("phase") != "Running":
             await self._write_status(pod, running_status(pod, self._now(), self._settings.ip))
-        self._debug(self._known.get(uid_of(pod), pod))
+        self._start_ephemeral_containers(self._known.get(uid_of(pod), pod))
         seconds = run_seconds(pod)
         if seconds is None:
             return
@@ -283,22 +283,22 @@ class PodWorkers:
                     await self._start(pod, view, restarts + 1)
             await self._write_status(pod, running_status(pod, self._now(), self._settings.ip, restarts + 1))
 
-    def _debug(self, pod: Raw) -> None:
+    def _start_ephemeral_containers(self, pod: Raw) -> None:
         """Start the ephemeral containers that have come since, beside those of a pod that runs."""
         new = [view for view in ephemeral_containers_of(pod) if self._record_of(pod, view) is None]
         for view in new:
             self._runtime.start(self._record(pod, view, RunOptions([], with_cdi=False), restarts=0))
         if new:
-            self._spawn(self._write_status(pod, ephemeral_status(pod, self._debugged_since(pod))), "debugging")
+            self._spawn(self._write_status(pod, ephemeral_status(pod, self._ephemeral_start_times(pod))), "debugging")
 
-    def _debugged_since(self, pod: Raw) -> dict[str, str]:
+    def _ephemeral_start_times(self, pod: Raw) -> dict[str, str]:
         records = {view.name: self._record_of(pod, view) for view in ephemeral_containers_of(pod)}
         times = {name: datetime.fromtimestamp(found.started_at, UTC) for name, found in records.items() if found}
         return {name: timestamp(time) for name, time in times.items()}
 
     def _ended(self, pod: Raw, exit_code: int) -> dict[str, Any]:
         last = self._known.get(uid_of(pod), pod)
-        ephemeral = ephemeral_status(last, self._debugged_since(last), self._now())
+        ephemeral = ephemeral_status(last, self._ephemeral_start_times(last), self._now())
         return {**ended_status(pod, exit_code, self._now()), **ephemeral}
 
     def _last_start(self, pod: Raw) -> tuple[float, int]:
@@ -313,7 +313,7 @@ class PodWorkers:
             try:
                 if lacks_devices(self._books, uid_of(pod), view):
                     async with self._holdings:
-                        await allocate_at_creation(self._books, self._endpoints, pod, view.name, self._active())
+                        await allocate_at_creation(self._books, self._endpoints, pod, view.name, self._active_uids())
                 options = await run_options(self._books, self._endpoints, uid_of(pod), view)
                 break
             except PluginError as error:
@@ -328,7 +328,7 @@ class PodWorkers:
         metadata = pod["metadata"]
         # kubelet passes the plugins' variables first: where the pod sets one too, the runtime keeps the pod's.
         env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": metadata["name"]}
-        env |= options.env | own_environment(pod, view.spec, self._settings.name)
+        env |= options.env | pod_environment(pod, view.spec, self._settings.name)
         return ContainerRecord(
             pod_uid=uid_of(pod),
             namespace=metadata["namespace"],

@@ -37,7 +37,9 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         """Empty the folder as kubelet does at every start, and serve."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.iterdir():
-            if path.is_socket() or not (self._behaviour.keeps_unknown_files or path.is_dir() or self._is_kept(path)):
+            if path.is_socket() or not (
+                self._behaviour.keeps_unknown_files or path.is_dir() or self._is_kept_file(path)
+            ):
                 path.unlink()
         await self._server.start()
 
@@ -62,16 +64,16 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
             except PluginError as error:
                 await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         else:
-            task = asyncio.create_task(self._connect_later(request.resource_name, path, request.options))
+            task = asyncio.create_task(self._connect_in_background(request.resource_name, path, request.options))
             self._dials.add(task)
             task.add_done_callback(self._dials.discard)
         return api_pb2.Empty()
 
-    async def _connect_later(self, resource: str, path: Path, options: api_pb2.DevicePluginOptions) -> None:
+    async def _connect_in_background(self, resource: str, path: Path, options: api_pb2.DevicePluginOptions) -> None:
         try:
             await self._endpoints.connect(resource, path, options)
         except PluginError as error:
             log.error("Failed to dial the device plugin", resource=resource, error=str(error))
 
-    def _is_kept(self, path: Path) -> bool:
+    def _is_kept_file(self, path: Path) -> bool:
         return path.name in self._kept

@@ -21,7 +21,7 @@ from purser.core.kubelet.topologymanager import policy_for
 from purser.core.kubelet.versions import behaviour
 
 DEVICE_PLUGIN_FOLDER = "device-plugins"
-_CONTINUE = "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date"
+_CONTINUE_MESSAGE = "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date"
 
 State = TypeVar("State")
 
@@ -38,7 +38,7 @@ class StateFiles:
         self._memory = folder / memory_file.FILE_NAME
         self._saved: KubeletState | None = None
 
-    def has_run_before(self) -> bool:
+    def has_previous_kubelet(self) -> bool:
         """Whether a kubelet was here before, checkpoint or not. The real one takes any file in the folder for a
         checkpoint when it asks whether there is one, and of every kubelet at least the socket stays behind."""
         return self._devices.parent.exists()
@@ -73,20 +73,20 @@ class StateFiles:
         except FileNotFoundError:
             return DeviceManagerState()
         except CheckpointError as error:
-            log.error(_CONTINUE, file=str(self._devices), error=str(error))
+            log.error(_CONTINUE_MESSAGE, file=str(self._devices), error=str(error))
             return DeviceManagerState()
         return devicemanager.restore(found.held, found.registered, now_s)
 
     def _load_cpus(self) -> CpuState | None:
         saved = _load(self._cpus, "CPU", lambda text: cpu_file.decode(text, self._node.config.cpu_policy.value))
-        return _started(self._cpus, lambda: cpumanager.start(self._node, saved))
+        return _start_manager(self._cpus, lambda: cpumanager.start(self._node, saved))
 
     def _load_memory(self) -> MemoryState | None:
         policy = self._node.config.memory_policy
         saved = _load(self._memory, "memory", lambda text: _decode_memory(text, policy.value))
         if policy is MemoryPolicy.NONE:
             return None
-        return _started(self._memory, lambda: memorymanager.start(self._node, saved))
+        return _start_manager(self._memory, lambda: memorymanager.start(self._node, saved))
 
 
 def check_start(node: KubeletNode) -> None:
@@ -117,7 +117,7 @@ def _load(path: Path, manager: str, decode: Callable[[str], State]) -> State | N
         ) from error
 
 
-def _started(path: Path, start: Callable[[], State]) -> State:
+def _start_manager(path: Path, start: Callable[[], State]) -> State:
     try:
         return start()
     except KubeletStartError as error:

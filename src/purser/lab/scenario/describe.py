@@ -17,18 +17,18 @@ def describe(step: Step) -> str:
     if step.expect is not None:
         return _expect(step.expect)
     if step.fault is not None:
-        return _fault(step.fault)
+        return _describe_fault(step.fault)
     if step.patch is not None:
         return f"patch {step.patch.kind} {', '.join(step.patch.names)}"
     if step.join is not None:
         joining = sum(each.count for each in step.join)
         return f"{counted(joining, 'node')} {'joins' if joining == 1 else 'join'}"
     if step.never is not None:
-        return f"never: {_never(step.never)}"
+        return f"never: {_describe_never(step.never)}"
     return f"delete {step.delete.kind} {', '.join(step.delete.names)}" if step.delete else "nothing"
 
 
-def _never(never: NeverRule) -> str:
+def _describe_never(never: NeverRule) -> str:
     what = f"{never.kind} {', '.join(never.names)} {'removed' if never.deleted else f'with {never.match}'}"
     what += f" for {never.longer_than_s:g} s" if never.longer_than_s else ""
     return f"more than {never.more_than}: {what}" if never.more_than else what
@@ -66,7 +66,7 @@ def _expect(expect: Expect) -> str:
     return f"{counted(expect.rejections.count, 'pod')} rejected by kubelets" if expect.rejections else ""
 
 
-def _fault(fault: FaultStep) -> str:
+def _describe_fault(fault: FaultStep) -> str:
     for word, gpu in (("lose", fault.lose_gpu), ("recover", fault.recover_gpu), ("inject Xid into", fault.inject_xid)):
         if gpu is not None:
             return f"{word} GPU {gpu.gpu} on {gpu.node}"

@@ -9,7 +9,7 @@ from purser.kube.clock import Clock, SystemClock
 from purser.kube.informer import Informer
 from purser.kube.resources import Raw, key_of
 from purser.lab.scenario.matching import MAX_NAMED_OBJECTS, difference
-from purser.lab.scenario.objects import has_name, kind_named
+from purser.lab.scenario.objects import find_kind, has_name
 from purser.lab.scenario.spec import NeverRule
 
 
@@ -19,7 +19,7 @@ class NeverRules:
     def __init__(self, client: Client, clock: Clock | None = None) -> None:
         self._client = client
         self._clock = clock or SystemClock()
-        self._rules: list[_Watched] = []
+        self._rules: list[_WatchedRule] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -34,9 +34,9 @@ class NeverRules:
 
     async def begin(self, never: NeverRule) -> None:
         """Watch from now on; returns once what is there is known. Raises `ScenarioError`."""
-        resource = kind_named(never.kind, "never.kind")
+        resource = find_kind(never.kind, "never.kind")
         informer = Informer(self._client, resource, (never.namespace or None) if resource.namespaced else None)
-        rule = _Watched(never, self._clock)
+        rule = _WatchedRule(never, self._clock)
         informer.add_handler(rule.see, lambda _, new: rule.see(new), rule.miss)
         self._rules.append(rule)
         self._tasks.append(asyncio.create_task(informer.run()))
@@ -49,7 +49,7 @@ class NeverRules:
         return next((rule.problem for rule in self._rules if rule.problem), "")
 
 
-class _Watched:
+class _WatchedRule:
     def __init__(self, never: NeverRule, clock: Clock) -> None:
         self.problem = ""
         self._never = never
@@ -76,7 +76,7 @@ class _Watched:
 
     def look(self) -> None:
         """Whether too many are so, by now for too long."""
-        long = sorted(key for key, since in self._now.items() if self._allowed_s(since) <= 0)
+        long = sorted(key for key, since in self._now.items() if self._time_left_s(since) <= 0)
         if len(long) > self._never.more_than and not self.problem:
             names, kind = ", ".join(long[:MAX_NAMED_OBJECTS]), self._never.kind
             what = "removed" if self._never.deleted else f"with {self._never.match}"
@@ -91,5 +91,5 @@ class _Watched:
         self.look()
         self._now.pop(key_of(obj), None)
 
-    def _allowed_s(self, since: float) -> float:
+    def _time_left_s(self, since: float) -> float:
         return since + self._never.longer_than_s - self._clock.monotonic()

@@ -16,7 +16,7 @@ from purser.kube.resources import (
     SECRETS,
     Raw,
     Resource,
-    untyped,
+    untyped_resource,
 )
 from purser.lab.controllers.disruption import BUDGETS
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
@@ -25,7 +25,7 @@ from purser.lab.controllers.workloads.replicaset import REPLICA_SETS
 from purser.lab.scenario.spec import ScenarioError, read_documents
 from purser.operator.policy import CLUSTER_POLICIES
 
-_KNOWN: tuple[Resource[Raw], ...] = (
+_KNOWN_KINDS: tuple[Resource[Raw], ...] = (
     PODS.raw(),
     NODES.raw(),
     NAMESPACES.raw(),
@@ -37,15 +37,17 @@ _KNOWN: tuple[Resource[Raw], ...] = (
     JOBS,
     BUDGETS,
     CLUSTER_POLICIES.raw(),
-    untyped("", "v1", "resourcequotas", "ResourceQuota"),
-    untyped("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
-    untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+    untyped_resource("", "v1", "resourcequotas", "ResourceQuota"),
+    untyped_resource(
+        "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+    ),
+    untyped_resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
 )
 _OTHERS: tuple[Resource[Raw], ...] = (
-    untyped("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False),
+    untyped_resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False),
 )
 """Of kinds that are there twice: they are called as kubectl does, ``ClusterPolicy.nvidia.com``."""
-_BY_KIND = {resource.kind: resource for resource in _KNOWN}
+_BY_KIND = {resource.kind: resource for resource in _KNOWN_KINDS}
 _BY_WHOLE_NAME = {f"{resource.kind}.{resource.group}": resource for resource in _OTHERS}
 
 
@@ -67,10 +69,10 @@ def resource_of(body: Mapping[str, Any], where: str) -> Resource[Raw]:
     """Where an object of this kind lives. Raises `ScenarioError`."""
     group, _, _ = str(body.get("apiVersion")).rpartition("/")
     kind = str(body.get("kind"))
-    return _BY_WHOLE_NAME.get(f"{kind}.{group}") or kind_named(kind, where)
+    return _BY_WHOLE_NAME.get(f"{kind}.{group}") or find_kind(kind, where)
 
 
-def kind_named(kind: str, where: str) -> Resource[Raw]:
+def find_kind(kind: str, where: str) -> Resource[Raw]:
     """Where objects of this kind live. Raises `ScenarioError`."""
     known = {**_BY_KIND, **_BY_WHOLE_NAME}
     if kind not in known:
@@ -80,7 +82,7 @@ def kind_named(kind: str, where: str) -> Resource[Raw]:
 
 async def named(client: Client, kind: str, names: Iterable[str], namespace: str = "") -> list[Raw]:
     """Objects whose name is one of these, or fits a pattern with ``*``. Raises `ScenarioError` and `KubeError`."""
-    resource = kind_named(kind, "kind")
+    resource = find_kind(kind, "kind")
     wanted = list(names)
     listed = await client.list(resource, (namespace or None) if resource.namespaced else None)
     return [each for each in listed.items if has_name(each, wanted)]
@@ -110,7 +112,7 @@ async def filled(client: Client, value: Any) -> Any:
         return {key: await filled(client, each) for key, each in value.items()}
     if not isinstance(value, str) or not (found := _FIELD.search(value)):
         return value
-    obj: Any = await client.get(kind_named(found[1], "patch.merge"), found[2])
+    obj: Any = await client.get(find_kind(found[1], "patch.merge"), found[2])
     for part in found[3].split("."):
         obj = obj.get(part) if isinstance(obj, Mapping) else None
     if not isinstance(obj, str):

@@ -27,7 +27,7 @@ from purser.lab.scenario.spec import (
 )
 
 
-async def waited_for(lab: Lab, wait: Wait) -> str | None:
+async def probe_wait(lab: Lab, wait: Wait) -> str | None:
     """Whether pods are in the phase, or the node offers what it should."""
     if wait.node:
         node = await lab.client.get(NODES, wait.node)
@@ -39,13 +39,13 @@ async def waited_for(lab: Lab, wait: Wait) -> str | None:
         if any(fnmatchcase(pod.metadata.name, pattern) for pattern in wait.pods)
     ]
     if wait.phase is Phase.GONE:
-        return ("still exists: " + _phases(pods)) if pods else None
+        return ("still exists: " + _phases_text(pods)) if pods else None
     there = [pod for pod in pods if pod.status.phase.lower() == wait.phase]
     if wait.count is not None:
-        return None if len(there) == wait.count else f"{len(there)} of {wait.count} {wait.phase}: {_phases(pods)}"
+        return None if len(there) == wait.count else f"{len(there)} of {wait.count} {wait.phase}: {_phases_text(pods)}"
     missing = [pattern for pattern in wait.pods if not any(fnmatchcase(pod.metadata.name, pattern) for pod in there)]
     if missing or len(there) < len(pods):
-        return f"not {wait.phase}: {_phases(pod for pod in pods if pod not in there) or ', '.join(missing)}"
+        return f"not {wait.phase}: {_phases_text(pod for pod in pods if pod not in there) or ', '.join(missing)}"
     return None
 
 
@@ -145,5 +145,5 @@ def _rejections(lab: Lab, expect: ExpectRejections) -> str | None:
     )
 
 
-def _phases(pods: Iterable[Pod]) -> str:
+def _phases_text(pods: Iterable[Pod]) -> str:
     return ", ".join(f"{pod.metadata.name} {pod.status.phase} {pod.status.message}".rstrip() for pod in pods)

@@ -9,8 +9,8 @@ from purser.kube.errors import KubeError
 from purser.lab.cluster import Lab
 from purser.lab.scenario.describe import describe
 from purser.lab.scenario.never_rules import NeverRules
-from purser.lab.scenario.spec import Loaded, ScenarioError, Step
-from purser.lab.scenario.steps import StepFailed, do
+from purser.lab.scenario.spec import LoadedScenario, ScenarioError, Step
+from purser.lab.scenario.steps import StepFailed, run_step
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class StepVerdict:
     """Empty: as it should be."""
 
 
-async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[StepVerdict]:
+async def run_scenario(lab: Lab, loaded: LoadedScenario) -> AsyncIterator[StepVerdict]:
     """A verdict per step, ending after the first that failed. ``lab`` is ready and has the scenario's nodes."""
     scenario = loaded.scenario
     deadline = time.monotonic() + scenario.deadline_s
@@ -38,12 +38,12 @@ async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[StepVerdict]:
                 return
 
 
-async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float, rules: NeverRules) -> str:
+async def _problem(lab: Lab, step: Step, loaded: LoadedScenario, left_s: float, rules: NeverRules) -> str:
     # A second more than the step's own limit: the step itself says better what is missing.
     limit_s = max(0.0, min(step.within_s + 1, left_s))
     try:
         async with asyncio.timeout(limit_s):
-            await do(lab, step, loaded.path.parent, rules)
+            await run_step(lab, step, loaded.path.parent, rules)
     except TimeoutError:
         whole = left_s < step.within_s + 1
         return (

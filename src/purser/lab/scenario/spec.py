@@ -20,7 +20,7 @@ class ScenarioError(ValueError):
     """A scenario file that cannot be run; the message names file, field and fix."""
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _StrictStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
@@ -34,7 +34,7 @@ class Phase(StrEnum):
     GONE = "gone"
 
 
-class RefusedStep(_Strict, frozen=True):
+class RefusedStep(_StrictStruct, frozen=True):
     """Manifests that the API server must not take."""
 
     apply: str | list[dict[str, Any]]
@@ -42,7 +42,7 @@ class RefusedStep(_Strict, frozen=True):
     """A part of the answer."""
 
 
-class Wait(_Strict, frozen=True):
+class Wait(_StrictStruct, frozen=True):
     """Until pods are in a phase, or a node offers so much of a resource."""
 
     pods: list[str] = []
@@ -56,7 +56,7 @@ class Wait(_Strict, frozen=True):
     allocatable: int | None = None
 
 
-class ExpectGrants(_Strict, frozen=True):
+class ExpectGrants(_StrictStruct, frozen=True):
     """How many pods hold a part of each GPU that is held at all, largest first."""
 
     per_gpu: list[int]
@@ -64,7 +64,7 @@ class ExpectGrants(_Strict, frozen=True):
     """Empty: all nodes together."""
 
 
-class ExpectEvent(_Strict, frozen=True):
+class ExpectEvent(_StrictStruct, frozen=True):
     """An event on a pod."""
 
     pod: str
@@ -73,7 +73,7 @@ class ExpectEvent(_Strict, frozen=True):
     namespace: str = "default"
 
 
-class ExpectEnvironment(_Strict, frozen=True):
+class ExpectEnvironment(_StrictStruct, frozen=True):
     """Variables that a container was started with; a value of null: the variable is not set."""
 
     pod: str
@@ -83,7 +83,7 @@ class ExpectEnvironment(_Strict, frozen=True):
     namespace: str = "default"
 
 
-class ExpectContainer(_Strict, frozen=True):
+class ExpectContainer(_StrictStruct, frozen=True):
     """What a container got: CPUs and NUMA nodes of its memory in the kernel's list format, and how many GPUs on which
     NUMA node. What is left out may be anything."""
 
@@ -99,7 +99,7 @@ class ExpectContainer(_Strict, frozen=True):
     namespace: str = "default"
 
 
-class ExpectRejections(_Strict, frozen=True):
+class ExpectRejections(_StrictStruct, frozen=True):
     """How often kubelets refused pods since the lab began, pods that are gone included."""
 
     count: int = 0
@@ -107,7 +107,7 @@ class ExpectRejections(_Strict, frozen=True):
     """Of this reason only, such as TopologyAffinityError; empty: whatever the reason."""
 
 
-class ExpectObjects(_Strict, frozen=True):
+class ExpectObjects(_StrictStruct, frozen=True):
     """Objects that are as ``match`` says: a part of the object, where text may have ``*`` in it, null means that the
     field is not there, and of a list each given element has to match one that is there."""
 
@@ -121,7 +121,7 @@ class ExpectObjects(_Strict, frozen=True):
     """How many match; by default all that have such a name, and at least one."""
 
 
-class Expect(_Strict, frozen=True):
+class Expect(_StrictStruct, frozen=True):
     """What must be so, at the latest when the step's time is over. Exactly one of these."""
 
     grants: ExpectGrants | None = None
@@ -132,7 +132,7 @@ class Expect(_Strict, frozen=True):
     objects: ExpectObjects | None = None
 
 
-class GpuFault(_Strict, frozen=True):
+class GpuFault(_StrictStruct, frozen=True):
     """One GPU of one node."""
 
     node: str
@@ -142,7 +142,7 @@ class GpuFault(_Strict, frozen=True):
     """For ``inject_xid``: which error."""
 
 
-class FaultStep(_Strict, frozen=True):
+class FaultStep(_StrictStruct, frozen=True):
     """Something breaks, or is mended. Exactly one of these."""
 
     lose_gpu: GpuFault | None = None
@@ -163,7 +163,7 @@ class FaultStep(_Strict, frozen=True):
         return self.kill_operator or self.start_operator
 
 
-class Patch(_Strict, frozen=True):
+class Patch(_StrictStruct, frozen=True):
     """A merge patch of objects: what is null in it goes. ``${ClusterPolicy gpus status.upgrade.target}`` in a text is
     what stands in that field, of an object without a namespace."""
 
@@ -174,7 +174,7 @@ class Patch(_Strict, frozen=True):
     namespace: str = "default"
 
 
-class NeverRule(_Strict, frozen=True):
+class NeverRule(_StrictStruct, frozen=True):
     """From here to the end of the scenario, checked on every event of the watch."""
 
     kind: str
@@ -190,7 +190,7 @@ class NeverRule(_Strict, frozen=True):
     """What may not be is that such an object goes, or is asked to. Counted are all that ever did."""
 
 
-class DeleteStep(_Strict, frozen=True):
+class DeleteStep(_StrictStruct, frozen=True):
     """Objects of one kind that are asked to go."""
 
     names: list[str]
@@ -198,7 +198,7 @@ class DeleteStep(_Strict, frozen=True):
     namespace: str = "default"
 
 
-class Step(_Strict, frozen=True):
+class Step(_StrictStruct, frozen=True):
     """One step: exactly one of its kinds."""
 
     name: str = ""
@@ -218,7 +218,7 @@ class Step(_Strict, frozen=True):
     never: NeverRule | None = None
 
 
-class Scenario(_Strict, frozen=True):
+class Scenario(_StrictStruct, frozen=True):
     """A whole file."""
 
     steps: list[Step]
@@ -238,7 +238,7 @@ class Scenario(_Strict, frozen=True):
     """How long the whole scenario may take."""
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedScenario(msgspec.Struct, frozen=True):
     """A scenario, where it came from, and its nodes."""
 
     path: Path
@@ -276,11 +276,11 @@ _ONE_OF: dict[type, tuple[str, ...]] = {
 }
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path) -> LoadedScenario:
     """Read and check a file. Raises `ScenarioError`."""
     try:
         scenario = msgspec.convert(read_document(path), Scenario)
-        loaded = Loaded(path, scenario, _nodes(scenario))
+        loaded = LoadedScenario(path, scenario, _nodes(scenario))
         _ = loaded.settings
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{path}: {_readable_error(error)}") from error

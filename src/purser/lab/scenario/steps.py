@@ -18,16 +18,16 @@ class StepFailed(Exception):
     """What was so instead of what should be."""
 
 
-async def do(lab: Lab, step: Step, folder: Path, rules: NeverRules) -> None:
+async def run_step(lab: Lab, step: Step, folder: Path, rules: NeverRules) -> None:
     """Carry out one step. Raises `StepFailed`, `ScenarioError` for a manifest that is none, and `KubeError`."""
     if step.apply is not None:
         await objects.apply(lab.client, objects.manifests(step.apply, folder))
     if step.refused is not None:
         await _refused(lab, step.refused, folder)
     if (wait := step.wait) is not None:
-        await _eventually(lambda: probes.waited_for(lab, wait), step.within_s)
+        await _poll(lambda: probes.probe_wait(lab, wait), step.within_s)
     if (expect := step.expect) is not None:
-        await _eventually(lambda: probes.expected(lab, expect), step.within_s)
+        await _poll(lambda: probes.expected(lab, expect), step.within_s)
     if step.fault is not None:
         await _fault(lab, step.fault)
     if step.delete is not None:
@@ -35,14 +35,14 @@ async def do(lab: Lab, step: Step, folder: Path, rules: NeverRules) -> None:
     if step.patch is not None:
         await _patch(lab, step.patch)
     if step.join is not None:
-        await lab.add_hollow(*step.join)
+        await lab.add_hollow_nodes(*step.join)
     if step.never is not None:
         await rules.begin(step.never)
     if broken := rules.broken():
         raise StepFailed(broken)
 
 
-async def _eventually(probe: Callable[[], Awaitable[str | None]], within_s: float) -> None:
+async def _poll(probe: Callable[[], Awaitable[str | None]], within_s: float) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s
     while True:
@@ -91,7 +91,7 @@ async def _fault(lab: Lab, fault: FaultStep) -> None:
 
 
 async def _delete(lab: Lab, delete: DeleteStep) -> None:
-    resource = objects.kind_named(delete.kind, "delete.kind")
+    resource = objects.find_kind(delete.kind, "delete.kind")
     namespace = delete.namespace if resource.namespaced else None
     for name in delete.names:
         try:
@@ -101,7 +101,7 @@ async def _delete(lab: Lab, delete: DeleteStep) -> None:
 
 
 async def _patch(lab: Lab, patch: Patch) -> None:
-    resource = objects.kind_named(patch.kind, "patch.kind")
+    resource = objects.find_kind(patch.kind, "patch.kind")
     found = await objects.named(lab.client, patch.kind, patch.names, patch.namespace)
     merge = await objects.filled(lab.client, patch.merge)
     patched = 0

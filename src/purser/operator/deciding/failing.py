@@ -50,7 +50,7 @@ def failing_nodes(
             yield found
 
 
-def failing_isolated(nodes: Iterable[IsolatedNode]) -> Iterator[FailingNode]:
+def failing_nodes_of_isolated(nodes: Iterable[IsolatedNode]) -> Iterator[FailingNode]:
     """Nodes that a part of Purser failed on; whether they have GPUs is unknown."""
     for each in nodes:
         yield FailingNode(name=each.node.name, reason=FailureReason.FAILED, message=each.why)
@@ -107,24 +107,24 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
         yield FailingNode(
             name=node.name, operand=Operand.MIG_MANAGER, reason=OperatorReason.MIG_CHANGE_FAILED, message=message
         )
-    if has_mig_manager and (message := _impossible_layout(progress)):
+    if has_mig_manager and (message := _layout_problem(progress)):
         yield FailingNode(
             name=node.name, operand=Operand.MIG_MANAGER, reason=OperatorReason.MIG_UNSUPPORTED, message=message
         )
 
 
-def _impossible_layout(progress: NodeProgress) -> str:
+def _layout_problem(progress: NodeProgress) -> str:
     """What its label asks for and its GPUs cannot do, as far as known, in one sentence; empty: nothing. Until feature
     discovery is complete this may still change."""
     profile = progress.node.labels.get(MIG_CONFIG_LABEL, "")
-    can = do_gpus_support_mig(progress.node)
+    is_capable = do_gpus_support_mig(progress.node)
     asks = f"label {MIG_CONFIG_LABEL} requests MIG layout {profile}"
     if profile in _NO_LAYOUT:
         return ""
-    if can is False:
+    if is_capable is False:
         return f"{asks}, but the node's GPUs do not support MIG"
     others = (each.state for each in progress.operands.values())
-    if can is None and not progress.mig_capable and all(state == "ready" for state in others):
+    if is_capable is None and not progress.mig_capable and all(state == "ready" for state in others):
         return (
             f"{asks}, but the node's GPUs are not known to support MIG: if they do, set label {MIG_CAPABLE_LABEL}=true"
         )

@@ -56,7 +56,7 @@ class _Search(Generic[T]):
         others = [name for name in self._nodes if name not in set(suspects)]
         handled = self._healthy_part([], others, None if suspects else error)
         handled += self._healthy_part(handled, suspects, error if len(handled) == len(others) else None)
-        snapshot = self._with(handled)  # what the others were left out for is known only now
+        snapshot = self._snapshot_with(handled)  # what the others were left out for is known only now
         return self._decide(snapshot), snapshot
 
     def _healthy_part(self, handled: list[str], group: list[str], known: Exception | None = None) -> list[str]:
@@ -81,12 +81,12 @@ class _Search(Generic[T]):
     def _try(self, handled: Collection[str]) -> Exception | None:
         self._tries -= 1
         try:
-            self._decide(self._with(handled))
+            self._decide(self._snapshot_with(handled))
         except Exception as error:  # as above
             return error
         return None
 
-    def _with(self, handled: Collection[str]) -> Snapshot:
+    def _snapshot_with(self, handled: Collection[str]) -> Snapshot:
         names = set(handled)
         return without(self._snapshot, [self._isolated_node(name) for name in self._nodes if name not in names])
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from purser.core.names import CORDONED_BY_ANNOTATION, NODE_FACTS_ANNOTATION, POOL_LABEL
-from purser.core.wording import natural, some
+from purser.core.wording import natural_sort_key, some
 from purser.operator.deciding.status import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.gates import NO_POLICY, driver_removals, is_marked, removal_patch
 from purser.operator.maintenance import is_cordoned_by_purser
@@ -30,7 +30,7 @@ from purser.operator.names import FINALIZER, MIG_STEP_ANNOTATION, OPERAND_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicyStatus
 from purser.operator.policy.decoding import (
-    Chosen,
+    ChosenPolicies,
     choose,
     finalizers_of,
     generation_of,
@@ -93,15 +93,15 @@ def leaving_status(snapshot: Snapshot, raw: Raw, message: str) -> ClusterPolicyS
     )
 
 
-def released(snapshot: Snapshot, chosen: Chosen) -> Iterator[SetFinalizer]:
+def released(snapshot: Snapshot, chosen: ChosenPolicies) -> Iterator[SetFinalizer]:
     """Policies that are not the active one may go once nothing belongs to them: with its owner, an object would go."""
-    owners = owners_of(snapshot.objects)
+    owners = owner_uids(snapshot.objects)
     for raw in (*chosen.leaving, *chosen.ignored):
         if has_finalizer(raw) and uid_of(raw) not in owners:
             yield without_finalizer(raw)
 
 
-def owners_of(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
+def owner_uids(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
     """Uids of all owners."""
     references: Iterable[Raw] = (
         owner for obj in objects.values() for owner in obj["metadata"].get("ownerReferences") or ()
@@ -147,7 +147,7 @@ def _interrupted_nodes(snapshot: Snapshot) -> str:
     ]
     if not names:
         return ""
-    return f"; nodes left cordoned or paused in the middle of a change: {some(sorted(names, key=natural))}"
+    return f"; nodes left cordoned or paused in the middle of a change: {some(sorted(names, key=natural_sort_key))}"
 
 
 def _paused_status(snapshot: Snapshot, raw: Raw, reason: OperatorReason, message: str) -> ClusterPolicyStatus:
@@ -175,12 +175,12 @@ def cleanup(snapshot: Snapshot) -> tuple[PatchNode | Delete, ...]:
     where a driver is in use, it stays with its label until it is not."""
     found = driver_removals(snapshot, choose(snapshot.policies))
     in_use = bool(snapshot.isolated) or any(each.stays for each in found.values())
-    kept = drivers_objects(snapshot) if in_use else frozenset()
+    kept = driver_objects(snapshot) if in_use else frozenset()
     unwanted = (key for key in snapshot.objects if key not in kept)
     return (*_nodes(snapshot, found), *removals(snapshot, unwanted, NO_POLICY))
 
 
-def drivers_objects(snapshot: Snapshot) -> frozenset[ObjectKey]:
+def driver_objects(snapshot: Snapshot) -> frozenset[ObjectKey]:
     """Live DaemonSets of drivers, and what their pods need."""
     objects = snapshot.objects.items()
     return frozenset(
@@ -199,7 +199,7 @@ def is_clean(snapshot: Snapshot) -> bool:
     )
 
 
-def _without_postponed(
+def _drop_postponed(
     patch: PatchNode, node: NodeView, operands: Collection[str], removal: DriverRemoval | None
 ) -> PatchNode:
     """The same, without what has to wait: a driver that is in use, and the cordon of a node whose GPUs the MIG
@@ -222,12 +222,12 @@ def _nodes(snapshot: Snapshot, found: Mapping[str, DriverRemoval]) -> Iterator[P
     operands: dict[str, set[str]] = {}
     for pod in snapshot.pods:
         operands.setdefault(pod.node, set()).add(pod.operand)
-    for node in sorted(snapshot.nodes, key=lambda node: natural(node.name)):
+    for node in sorted(snapshot.nodes, key=lambda node: natural_sort_key(node.name)):
         there = operands.get(node.name, set()) if node.ready else set()
         patches = []
         if is_marked(node):
             gone = removal_patch(node, has_rivals=bool(snapshot.rivals))
-            patches.append(_without_postponed(gone, node, there, found.get(node.name)))
+            patches.append(_drop_postponed(gone, node, there, found.get(node.name)))
         if DISCOVERY not in there:
             patches.append(PatchNode(node=node.name, annotations={NODE_FACTS_ANNOTATION: None}, why=NO_POLICY))
         patch = merged(node, patches)

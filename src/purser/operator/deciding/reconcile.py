@@ -10,7 +10,7 @@ from purser.operator.deciding.isolation import decided
 from purser.operator.deciding.policies import (
     claim,
     cleanup,
-    drivers_objects,
+    driver_objects,
     ignored_status,
     invalid_status,
     is_clean,
@@ -27,17 +27,17 @@ from purser.operator.gates import (
     blocked_removals,
     changes_pool,
     driver_removals,
-    fails_at,
     gate_patch,
     gone_patch,
     node_assignments,
     node_progress,
     nodes_about_to_lose_gpus,
     outdated_daemonsets,
+    ready_deadline,
     stale_validations,
     wanted_pools,
 )
-from purser.operator.gates import missing_pod_fails_at as missing_fails_at
+from purser.operator.gates import missing_pod_deadline as missing_fails_at
 from purser.operator.maintenance import clear_stale_cordon_mark
 from purser.operator.manifests import config_keys, object_actions, render
 from purser.operator.mig import MigFleet
@@ -46,7 +46,7 @@ from purser.operator.mig import holds as mig_holds
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import needs_workloads as mig_needs_workloads
 from purser.operator.mig import pause_of as mig_pause
-from purser.operator.mig import waiting_of as mig_waiting_of
+from purser.operator.mig import waits_of_changes as mig_waiting_of
 from purser.operator.model import (
     Action,
     DeletePod,
@@ -68,7 +68,15 @@ from purser.operator.model import (
 )
 from purser.operator.names import OPENED_BOOT_ANNOTATION, RESUME_UPGRADE_ANNOTATION
 from purser.operator.policy import ClusterPolicy
-from purser.operator.policy.decoding import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
+from purser.operator.policy.decoding import (
+    MISSING_DEFINITION_MESSAGE,
+    ChosenPolicies,
+    choose,
+    has_finalizer,
+    name_of,
+    old_status,
+    uid_of,
+)
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import UpgradeInputs, blocks_mig, unavailable, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
@@ -107,7 +115,7 @@ def reconcile(snapshot: Snapshot) -> RoundOutcome:
 
 
 def _round(snapshot: Snapshot) -> RoundOutcome:
-    _to_inspect(snapshot)  # a failure on a node has to be reported, too
+    _select_for_inspection(snapshot)  # a failure on a node has to be reported, too
     chosen = choose(snapshot.policies)
     if snapshot.other_namespace:
         return _other_operator(snapshot, chosen)
@@ -127,10 +135,10 @@ def _round(snapshot: Snapshot) -> RoundOutcome:
 def nodes_to_inspect(snapshot: Snapshot) -> frozenset[str]:
     """Nodes whose pods a round has to know, besides operands; by a snapshot without these pods: nodes that are being
     emptied, those whose driver is to leave, and those whose GPUs are about to count as gone."""
-    return decided(snapshot, _to_inspect)[0]
+    return decided(snapshot, _select_for_inspection)[0]
 
 
-def _to_inspect(snapshot: Snapshot) -> frozenset[str]:
+def _select_for_inspection(snapshot: Snapshot) -> frozenset[str]:
     emptied = (node.name for node in snapshot.nodes if upgrade_needs_workloads(node) or mig_needs_workloads(node))
     chosen = choose(snapshot.policies)
     leaving = (name for name, each in driver_removals(snapshot, chosen).items() if not each.terminating)
@@ -147,7 +155,7 @@ def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     if snapshot.other_namespace:
         return other_namespace(snapshot)
     if chosen.raw is None:
-        return "no ClusterPolicy exists" if snapshot.defined else UNDEFINED
+        return "no ClusterPolicy exists" if snapshot.defined else MISSING_DEFINITION_MESSAGE
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
     if snapshot.rivals:
@@ -156,7 +164,7 @@ def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     return _fleet(view_of(snapshot, chosen))
 
 
-def view_of(snapshot: Snapshot, chosen: Chosen) -> RoundView:
+def view_of(snapshot: Snapshot, chosen: ChosenPolicies) -> RoundView:
     """Everything that is found out about a snapshot under a policy that can be read."""
     raw, policy = chosen.raw, chosen.policy
     assert raw is not None and policy is not None
@@ -184,7 +192,7 @@ def view_of(snapshot: Snapshot, chosen: Chosen) -> RoundView:
     )
 
 
-def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
+def _decide(view: RoundView, chosen: ChosenPolicies) -> RoundOutcome:
     """A round under a policy that can be read."""
     snapshot, raw = view.snapshot, chosen.raw
     assert raw is not None
@@ -200,7 +208,7 @@ def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
         upgrade_status(fleet, turn, upgrades),
         mig_waiting_of(mig_fleet, migs),
     )
-    applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
+    applies, deletes = object_actions(snapshot, view.rendered, _kept_daemon_sets(view))
     new, known = _node_patches(view, upgrades, migs)
     return RoundOutcome(
         actions=(
@@ -291,7 +299,7 @@ def _unique_deletions(view: RoundView, *planned: PlannedChanges) -> Iterator[Del
     yield from sorted(unique.values(), key=lambda each: (each.pod.node, each.pod.name))
 
 
-def _kept(view: RoundView) -> frozenset[ObjectKey]:
+def _kept_daemon_sets(view: RoundView) -> frozenset[ObjectKey]:
     """Driver DaemonSets of pools that nodes carry and that the policy no longer knows: a profile that is gone, another
     operating system. They stay as they are until an upgrade has moved their nodes. Where the policy has no driver any
     more, all that is the driver's stays as long as one of them is in use."""
@@ -299,9 +307,9 @@ def _kept(view: RoundView) -> frozenset[ObjectKey]:
         return frozenset(view.snapshot.objects)
     if not view.policy.spec.driver.enabled:
         in_use = any(each.driver_removal is not None and each.driver_removal.stays for each in view.node_progress)
-        return drivers_objects(view.snapshot) if in_use else frozenset()
-    carried = {progress.node.labels.get(POOL_LABEL) for progress in view.node_progress}
-    names = {daemon_set_of(name) for name in carried if name}
+        return driver_objects(view.snapshot) if in_use else frozenset()
+    pools = {progress.node.labels.get(POOL_LABEL) for progress in view.node_progress}
+    names = {daemon_set_of(name) for name in pools if name}
     return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
 
 
@@ -310,14 +318,14 @@ def _next_requeue(view: RoundView, upgrades: PlannedChanges, migs: PlannedChange
     now = view.snapshot.now
     times = [each.presence.gone_at - now for each in view.node_progress if each.presence.gone_at is not None]
     for progress in view.node_progress:
-        times += [fails_at(pod) - now for pod in progress.pods if not pod.ready and fails_at(pod) > now]
+        times += [ready_deadline(pod) - now for pod in progress.pods if not pod.ready and ready_deadline(pod) > now]
         if any(each.reason == OperatorReason.NO_POD and each.state != "failing" for each in progress.operands.values()):
             times.append(missing_fails_at(progress.node, now) - now)
     times += [each for each in (upgrades.requeue_after_s, migs.requeue_after_s) if each is not None]
     return max(1.0, min(times)) if times else None
 
 
-def _actions_for_other_policies(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
+def _actions_for_other_policies(snapshot: Snapshot, chosen: ChosenPolicies) -> Iterator[Action]:
     """Younger policies say so, and those that leave may go once everything belongs to the active one."""
     active = name_of(chosen.raw) if chosen.raw is not None else ""
     for raw in chosen.ignored:
@@ -329,7 +337,7 @@ def _actions_for_other_policies(snapshot: Snapshot, chosen: Chosen) -> Iterator[
     yield from released(snapshot, chosen)
 
 
-def _actions_without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+def _actions_without_decision(snapshot: Snapshot, chosen: ChosenPolicies) -> RoundOutcome:
     """The active policy cannot be read, or another operator is at work: it says so, and nothing else changes."""
     raw = chosen.raw
     assert raw is not None
@@ -338,7 +346,7 @@ def _actions_without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcom
     return RoundOutcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
 
 
-def _other_operator(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+def _other_operator(snapshot: Snapshot, chosen: ChosenPolicies) -> RoundOutcome:
     """The policies are those of an operator in another namespace: not even a status is written, or two would fight."""
     raw, *_ = (each for each in (chosen.raw, *chosen.leaving) if each is not None)
     message = other_namespace(snapshot)
@@ -354,7 +362,7 @@ def _other_operator(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     )
 
 
-def _remove_everything(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+def _remove_everything(snapshot: Snapshot, chosen: ChosenPolicies) -> RoundOutcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
     message = "waiting for all of the stack's objects, pods and node labels to be removed"
     if held := blocked_removals(snapshot):

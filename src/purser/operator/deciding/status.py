@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.core.kubernetes.times import spelled
-from purser.core.wording import natural, portion, some
+from purser.core.wording import natural_sort_key, portion, some
 from purser.kube.reasons import FailureReason
-from purser.operator.deciding.failing import LABEL_REASONS, failing_isolated, failing_nodes, sentence
-from purser.operator.gates import CONTAINER, REASONS_WITHOUT_POD, has_nfd, is_unseen, removal_blocker
+from purser.operator.deciding.failing import LABEL_REASONS, failing_nodes, failing_nodes_of_isolated, sentence
+from purser.operator.gates import CONTAINER, REASONS_WITHOUT_POD, has_nfd, is_unobserved, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
@@ -67,7 +67,7 @@ def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 
 NodeState = Literal["ready", "progressing", "failing", "excluded"]
-ROLLING = (OperatorReason.UPDATING, OperatorReason.UPGRADING)
+ROLLING_REASONS = (OperatorReason.UPDATING, OperatorReason.UPGRADING)
 """Reasons of Progressing under which operands are ready, but not all of them those that the policy asks for."""
 
 
@@ -84,14 +84,16 @@ def status_of(
     found = failing_nodes(
         node_progress, snapshot.refusals, has_mig_manager=has_mig_manager, upgrades_drivers=upgrades_drivers
     )
-    failing = tuple(sorted((*found, *failing_isolated(snapshot.isolated)), key=lambda each: natural(each.name)))
+    failing = tuple(
+        sorted((*found, *failing_nodes_of_isolated(snapshot.isolated)), key=lambda each: natural_sort_key(each.name))
+    )
     states = _states(node_progress, failing) | {each.node.name: "failing" for each in snapshot.isolated}
     counts = _counts(states.values())
-    progressing = _progressing(snapshot, policy, states, node_progress, upgrade, mig_waits)
+    progressing = _progressing_condition(snapshot, policy, states, node_progress, upgrade, mig_waits)
     conditions = (
         _ready(snapshot, policy, counts, failing, node_progress, progressing),
         progressing,
-        _degraded(snapshot, policy, failing, upgrade),
+        _degraded_condition(snapshot, policy, failing, upgrade),
     )
     return ClusterPolicyStatus(
         state="ready" if conditions[0].status == "True" else "notReady",
@@ -152,12 +154,12 @@ def _ready(
         message = f"no GPU nodes{virtual and f' for containers{virtual}'}"
         return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, message)
     message = f"{portion(counts.ready, wanted, 'GPU node')} ready{virtual}"
-    rolling = next((each for each in ROLLING if each == progressing.reason), None)
+    rolling = next((each for each in ROLLING_REASONS if each == progressing.reason), None)
     if counts.ready == wanted and rolling is not None:
         return _condition(snapshot, policy, READY, False, rolling, f"{message}; {progressing.message}")
     if counts.ready == wanted:
         return _condition(snapshot, policy, READY, True, OperatorReason.OPERANDS_READY, message)
-    first = sentence(failing[0]) if failing else next(_unfinished(node_progress), "")
+    first = sentence(failing[0]) if failing else next(_unfinished_operands(node_progress), "")
     return _condition(snapshot, policy, READY, False, OperatorReason.OPERANDS_NOT_READY, f"{message}; {first}")
 
 
@@ -167,7 +169,7 @@ def _for_virtual_machines(node_progress: Iterable[NodeProgress]) -> str:
     return f"; nodes for virtual machines run no operands: {some(names, 'node', named=1)}" if names else ""
 
 
-def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
+def _unfinished_operands(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
     for progress in node_progress:
         for operand, on_node in progress.operands.items():
             if on_node.state not in ("ready", "excluded"):
@@ -177,7 +179,7 @@ def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
             yield f"node {progress.node.name}: the driver is being removed{message}"
 
 
-def _progressing(
+def _progressing_condition(
     snapshot: Snapshot,
     policy: ClusterPolicy,
     states: Mapping[str, NodeState],
@@ -185,12 +187,12 @@ def _progressing(
     upgrade: UpgradeStatus,
     mig_waits: Mapping[str, str],
 ) -> Condition:
-    on_their_way = [each for each in node_progress if states[each.node.name] == "progressing"]
-    if first := next(_unfinished(on_their_way), ""):
+    progressing_nodes = [each for each in node_progress if states[each.node.name] == "progressing"]
+    if first := next(_unfinished_operands(progressing_nodes), ""):
         message = _with_upgrade(first, upgrade) if upgrade.in_progress else first
         return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.NODES_PROGRESSING, message)
     outdated = sorted(_outdated(node_progress, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
-    unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unseen(obj))
+    unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unobserved(obj))
     if outdated:
         message = f"updating: {', '.join(outdated)}"
         message = _with_upgrade(message, upgrade) if Operand.DRIVER in outdated else message
@@ -208,7 +210,9 @@ def _progressing(
         message = _with_upgrade(f"driver upgrades in progress: {upgrade.in_progress}", upgrade)
         return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.UPGRADING, message)
     if mig_waits:
-        message = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural)], "node", named=1)
+        message = some(
+            [f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural_sort_key)], "node", named=1
+        )
         return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.MIG_CHANGE, message)
     return _condition(snapshot, policy, PROGRESSING, False, OperatorReason.SETTLED, "")
 
@@ -237,7 +241,7 @@ def _driver_will_be_replaced(progress: NodeProgress) -> bool:
     return driver is not None and driver.outdated and not stays
 
 
-def _degraded(
+def _degraded_condition(
     snapshot: Snapshot, policy: ClusterPolicy, failing: Sequence[FailingNode], upgrade: UpgradeStatus
 ) -> Condition:
     if upgrade.halted:
@@ -265,7 +269,7 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
     if operand not in enabled:
         return OperandStatus(name=operand, state="disabled")
     found = [(each.node.name, each.operands[operand]) for each in node_progress if operand in each.operands]
-    blocked = _blocked(found)
+    blocked = _most_blocked(found)
     states = Counter(on_node.state for _, on_node in found)
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
@@ -294,7 +298,7 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
     )
 
 
-def _blocked(found: Sequence[tuple[str, OperandOnNode]]) -> list[tuple[str, OperandOnNode]]:
+def _most_blocked(found: Sequence[tuple[str, OperandOnNode]]) -> list[tuple[str, OperandOnNode]]:
     """The nodes whose state most needs a look."""
     for wanted in ("failing", "progressing", "paused", "waiting"):
         if nodes := [(name, each) for name, each in found if each.state == wanted]:
@@ -332,7 +336,7 @@ def events_of(
             meta.uid,
             now.reason,
             now.message,
-            warning=before is not None and now.status != "True" and now.reason not in ROLLING,
+            warning=before is not None and now.status != "True" and now.reason not in ROLLING_REASONS,
         )
     known = {(each.name, each.reason) for each in policy.status.failing_nodes}
     uids = {progress.node.name: progress.node.uid for progress in node_progress}

@@ -10,7 +10,7 @@ from hashlib import sha256
 import msgspec
 
 from purser.core.names import POOL_LABEL
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 from purser.operator.gates.facts import (
     facts_of,
     is_excluded,
@@ -48,7 +48,7 @@ UNKNOWN_MODEL = (
 )
 
 
-def waits_for(node: NodeView, spec: ClusterPolicySpec) -> str:
+def pool_obstacle(node: NodeView, spec: ClusterPolicySpec) -> str:
     """What a node waits for before its pool can be determined, in one sentence; empty: nothing.
 
     The first driver has to be the right one. There is no wait for a GPU that discovery saw and does not know.
@@ -64,12 +64,12 @@ def _depends_on_model(node: NodeView, driver: DriverSpec) -> bool:
     for profile in driver.profiles:
         if _selects(profile.node_selector, node):
             break
-        if _would_select(profile.node_selector, node):
+        if _selects_by_model(profile.node_selector, node):
             return True
-    return any(_would_select(each.node_selector, node) for each in driver.requirements)
+    return any(_selects_by_model(each.node_selector, node) for each in driver.requirements)
 
 
-def _would_select(selector: dict[str, str], node: NodeView) -> bool:
+def _selects_by_model(selector: dict[str, str], node: NodeView) -> bool:
     others = {key: value for key, value in selector.items() if key != GPU_PRODUCT_LABEL}
     return len(others) < len(selector) and _selects(others, node)
 
@@ -108,8 +108,8 @@ def _problem(version: str, requirement: DriverRequirement) -> str:
     if requirement.minimum and numbers < (_numbers(requirement.minimum) or ()):
         return f"is older than {requirement.minimum}, the minimum for this node"
     for excluded in requirement.excluded:
-        beginning = _numbers(excluded) or ()
-        if numbers[: len(beginning)] == beginning:
+        prefix = _numbers(excluded) or ()
+        if numbers[: len(prefix)] == prefix:
             return f"matches {excluded}, which is excluded on this node"
     return ""
 
@@ -172,7 +172,7 @@ def wanted_pools(found: Iterable[NodeAssignment], policy: ClusterPolicy) -> tupl
 def node_assignments(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[NodeAssignment, ...]:
     """Nodes that have or had GPUs, ordered by name."""
     found = []
-    for node in sorted(snapshot.nodes, key=lambda node: natural(node.name)):
+    for node in sorted(snapshot.nodes, key=lambda node: natural_sort_key(node.name)):
         presence = presence_of(node, snapshot, spec.discovery.gone_after_seconds)
         if presence.state != "never":
             found.append(_assignment(node, presence, spec))
@@ -190,7 +190,7 @@ def _assignment(node: NodeView, presence: Presence, spec: ClusterPolicySpec) -> 
     )
     if presence.state == "gone" or bare.excluded or not spec.driver.enabled or user_override(node, Operand.DRIVER):
         return bare
-    if waits := waits_for(node, spec):
+    if waits := pool_obstacle(node, spec):
         return msgspec.structs.replace(bare, waits=waits)
     pool = pool_of(node, spec.driver)
     if isinstance(pool, str):

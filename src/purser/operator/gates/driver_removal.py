@@ -11,20 +11,20 @@ is back. Nor does a deleted node.
 
 from collections.abc import Iterable, Iterator
 
-from purser.core.wording import natural, some
+from purser.core.wording import natural_sort_key, some
 from purser.operator.gates.facts import is_excluded, presence_of
 from purser.operator.maintenance import gpu_pods
 from purser.operator.model import DriverRemoval, NodeView, NodeWorkload, OperandPod, Snapshot
 from purser.operator.names import DEPLOY
 from purser.operator.order import Operand, dependents
-from purser.operator.policy.decoding import Chosen, choose
+from purser.operator.policy.decoding import ChosenPolicies, choose
 
 _DRIVER_DEPENDENTS = frozenset(dependents(Operand.DRIVER))
 
 
-def driver_removals(snapshot: Snapshot, chosen: Chosen) -> dict[str, DriverRemoval]:
+def driver_removals(snapshot: Snapshot, chosen: ChosenPolicies) -> dict[str, DriverRemoval]:
     """By node: the drivers of the operator's that are to leave."""
-    nodes = {node.name: node for node in _without_driver(snapshot, chosen)}
+    nodes = {node.name: node for node in _nodes_without_driver(snapshot, chosen)}
     if not nodes:
         return {}
     pods: dict[str, list[OperandPod]] = {}
@@ -49,7 +49,7 @@ def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
         name: removal_blocker(each) for name, each in driver_removals(snapshot, chosen).items() if each.stays
     }
     reasons_by_node |= {each.node.name: each.why for each in snapshot.isolated}
-    return tuple(f"node {name}: {reasons_by_node[name]}" for name in sorted(reasons_by_node, key=natural))
+    return tuple(f"node {name}: {reasons_by_node[name]}" for name in sorted(reasons_by_node, key=natural_sort_key))
 
 
 def removal_blocker(driver_removal: DriverRemoval) -> str:
@@ -62,14 +62,14 @@ def removal_blocker(driver_removal: DriverRemoval) -> str:
     return f"operands still using the driver: {needing}" if needing else ""
 
 
-def _without_driver(snapshot: Snapshot, chosen: Chosen) -> Iterable[NodeView]:
+def _nodes_without_driver(snapshot: Snapshot, chosen: ChosenPolicies) -> Iterable[NodeView]:
     """Nodes that are to have none. Whose GPUs are gone is another matter: nothing there can be in use."""
     if chosen.raw is None:
         return snapshot.nodes
-    return _by_policy(snapshot, chosen)
+    return _excluded_by_policy(snapshot, chosen)
 
 
-def _by_policy(snapshot: Snapshot, chosen: Chosen) -> Iterator[NodeView]:
+def _excluded_by_policy(snapshot: Snapshot, chosen: ChosenPolicies) -> Iterator[NodeView]:
     if chosen.policy is None:
         return
     spec = chosen.policy.spec

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from purser.core.device.pci import can_mig, model_can_mig, product_of_device
+from purser.core.device.pci import can_mig, product_of_device, supports_mig
 from purser.core.kubernetes.times import parsed
 from purser.core.names import DEPLOY_PREFIX, GPU_PRESENT_LABEL, NODE_FACTS_ANNOTATION
 from purser.core.node.facts import NodeFacts, decode_facts
@@ -23,7 +23,7 @@ from purser.operator.names import (
     WORKLOAD_LABEL,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.decoding import Chosen
+from purser.operator.policy.decoding import ChosenPolicies
 from purser.operator.policy.fields import Workload
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -111,21 +111,21 @@ def os_of(node: NodeView) -> tuple[str, str] | None:
     facts = facts_of(node)
     known = [(node.labels.get(NFD_OS_ID_LABEL, ""), node.labels.get(NFD_OS_VERSION_LABEL, ""))]
     known += [(facts.os_id, facts.os_version)] if facts is not None else []
-    known += _from_image(node.os_image)
+    known += _parse_image_name(node.os_image)
     for os_id, version in known:
         if os_id and version:
             return os_id, version.partition(".")[0] if os_id in MAJOR_ONLY else version
     return None
 
 
-def _from_image(image: str) -> list[tuple[str, str]]:
+def _parse_image_name(image: str) -> list[tuple[str, str]]:
     for os_id, pattern in _KNOWN_IMAGES:
         if found := re.match(pattern, image):
             return [(os_id, found[1].replace(" SP", "."))]
     return []
 
 
-_CDI_SINCE: dict[str, tuple[int, int]] = {"containerd": (1, 7), "crio": (1, 23)}
+_FIRST_CDI_VERSION: dict[str, tuple[int, int]] = {"containerd": (1, 7), "crio": (1, 23)}
 _BY_CONFIG_VERSION = frozenset({"k3s", "rke2"})
 """Distributions that read containerd's drop-ins from another folder for version 2 of its configuration."""
 
@@ -140,7 +140,7 @@ def runtime_of(node: NodeView) -> RuntimeKind:
         runtime = "docker"
     distribution = _distribution(node)
     old = runtime == "containerd" and distribution in _BY_CONFIG_VERSION and not _is_at_least(version, (2, 0))
-    return RuntimeKind(runtime, distribution, _is_at_least(version, _CDI_SINCE.get(runtime, (0, 0))), old)
+    return RuntimeKind(runtime, distribution, _is_at_least(version, _FIRST_CDI_VERSION.get(runtime, (0, 0))), old)
 
 
 def _is_at_least(version: str, first: tuple[int, int]) -> bool:
@@ -172,7 +172,7 @@ def do_gpus_support_mig(node: NodeView) -> bool | None:
     if (by_device_ids := _supports_mig_by_device_ids(node)) is not None:
         return by_device_ids
     product = node.labels.get(GPU_PRODUCT_LABEL)
-    return model_can_mig(product) if product else None
+    return supports_mig(product) if product else None
 
 
 def is_mig_capable(node: NodeView) -> bool:
@@ -193,7 +193,7 @@ def _supports_mig_by_device_ids(node: NodeView) -> bool | None:
     return None if None in found or not found else False
 
 
-_OF_SHARES = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
+_SHARE_SUFFIX = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
 """What feature discovery adds to a model's name where GPUs are cut or shared."""
 
 
@@ -203,7 +203,7 @@ def product_of(node: NodeView) -> str:
     facts = facts_of(node)
     first = facts.gpus[:1] if facts is not None else ()
     known = [product_of_device(gpu.device, gpu.subsystem) for gpu in first]
-    return "".join(known) or _OF_SHARES.sub("", node.labels.get(GPU_PRODUCT_LABEL, ""))
+    return "".join(known) or _SHARE_SUFFIX.sub("", node.labels.get(GPU_PRODUCT_LABEL, ""))
 
 
 def is_excluded(node: NodeView, spec: ClusterPolicySpec) -> bool:
@@ -258,7 +258,7 @@ def presence_of(node: NodeView, snapshot: Snapshot, gone_after: float) -> Presen
     return Presence("missing", users=users) if users else found
 
 
-def nodes_about_to_lose_gpus(snapshot: Snapshot, chosen: Chosen) -> Iterator[str]:
+def nodes_about_to_lose_gpus(snapshot: Snapshot, chosen: ChosenPolicies) -> Iterator[str]:
     """Nodes whose GPUs count as gone from now on, unless a pod uses one."""
     if chosen.policy is None:
         return

@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import GPU_PRESENT_LABEL, NODE_FACTS_ANNOTATION, POOL_LABEL
 from purser.operator.gates.facts import contradicts_nfd, user_override
-from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS_WITHOUT_POD, gate_of, is_rebooted, opened_boot
+from purser.operator.gates.progress import (
+    PROGRESS_DEADLINE_S,
+    REASONS_WITHOUT_POD,
+    admitted_boot,
+    gate_value,
+    is_rebooted,
+)
 from purser.operator.maintenance import is_cordoned_by_purser, is_in_future
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import (
@@ -53,7 +59,7 @@ def gate_patch(progress: NodeProgress, pause: str | None, daemon_sets: Collectio
     annotations = {
         GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, progress.presence, now),
         LET_IN_ANNOTATION: _admitted_since(progress, labels, now),
-        OPENED_BOOT_ANNOTATION: node.boot_id or opened_boot(node),
+        OPENED_BOOT_ANNOTATION: node.boot_id or admitted_boot(node),
     }
     # While GPUs are only missing the facts stay: the node's pool may depend on them.
     if progress.presence.state == "present" and contradicts_nfd(node):
@@ -100,7 +106,7 @@ def _deploy_labels(progress: NodeProgress, pause: str | None) -> dict[str, str |
 
 
 def _gate(progress: NodeProgress, operand: Operand, pause: str | None) -> str | None:
-    on_node, label = progress.operands.get(operand), gate_of(progress.node, operand)
+    on_node, label = progress.operands.get(operand), gate_value(progress.node, operand)
     if on_node is None or on_node.state == "excluded" or (on_node.entry is not None and on_node.entry.leaves):
         return None
     may_enter = on_node.entry is None
@@ -115,13 +121,13 @@ def _gate(progress: NodeProgress, operand: Operand, pause: str | None) -> str | 
 def _admitted_since(progress: NodeProgress, labels: Mapping[str, str | None], now: float) -> str | None:
     """Since when there may be operands without a pod. It stands until the node is complete; where that takes long, as
     long as it may be about one that has none."""
-    let_in = [each for each in Operand if labels.get(each.deploy_label) == DEPLOY]
+    admitted = [each for each in Operand if labels.get(each.deploy_label) == DEPLOY]
     since = _known_since(progress.node, now)
-    if _any_newly_admitted(progress.node, let_in):
+    if _any_newly_admitted(progress.node, admitted):
         return spelled(now)
-    if _any_pod_missing(progress, let_in):
+    if _any_pod_missing(progress, admitted):
         return since or spelled(now)
-    return None if _all_are_ready(progress, let_in) or _pod_deadline_is_over(since, now) else since
+    return None if _all_are_ready(progress, admitted) or _pod_deadline_is_over(since, now) else since
 
 
 def _known_since(node: NodeView, now: float) -> str | None:
@@ -132,7 +138,7 @@ def _known_since(node: NodeView, now: float) -> str | None:
 
 
 def _any_newly_admitted(node: NodeView, let_in: Iterable[Operand]) -> bool:
-    return any(gate_of(node, each) != DEPLOY for each in let_in)
+    return any(gate_value(node, each) != DEPLOY for each in let_in)
 
 
 def _any_pod_missing(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:

@@ -1,9 +1,9 @@
 """How far each operand is on each GPU node, and what keeps it out: found once per round, and read by gates, upgrade,
 MIG and status alike.
 
-`wait_of` is the one place where a gate's rule stands. `node_progress` writes its answer down as `OperandOnNode.entry`;
-the labels follow from that, and so does what the status says. A new thing to wait for is a branch of `wait_of`, of what
-`NodeView` knows, with a reason of its own.
+`entry_wait` is the one place where a gate's rule stands. `node_progress` writes its answer down as
+`OperandOnNode.entry`; the labels follow from that, and so does what the status says. A new thing to wait for is a
+branch of `entry_wait`, of what `NodeView` knows, with a reason of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,20 +44,20 @@ from purser.operator.reasons import OperatorReason
 # --- entry
 
 
-def gate_of(node: NodeView, operand: Operand) -> str:
+def gate_value(node: NodeView, operand: Operand) -> str:
     """The value of an operand's label, if Purser manages the node; empty: it is not admitted. A label that another
     operator left behind admits nothing."""
     return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
 
 
-def wait_of(
+def entry_wait(
     progress: NodeProgress, operand: Operand, own: tuple[Operand, ...], found: Mapping[Operand, OperandOnNode]
 ) -> EntryWait | None:
     """What keeps an operand out that is not in yet; None: it may enter. ``own``: those that the node is to have;
     ``found``: how those are that come before it."""
     if operand is Operand.DRIVER:
         return _driver_wait(progress)
-    if why := _outside(progress, own):
+    if why := _external_obstacle(progress, own):
         return EntryWait(OperatorReason.WAITING, why, leaves=True)
     needed = prerequisites(operand, own)
     lacking = [each for each in own if each in needed and found[each].state != "ready"]
@@ -70,7 +70,7 @@ def _driver_wait(progress: NodeProgress) -> EntryWait | None:
     return EntryWait(OperatorReason.MODEL_UNKNOWN, progress.waits) if progress.waits else None
 
 
-def _outside(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
+def _external_obstacle(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
     """What everything that needs the driver waits for outside; empty: nothing. After a reboot all is let in again, in
     order. A driver that is to leave, and that no pod uses any more, goes last."""
     if Operand.DRIVER in own and is_rebooted(progress.node):
@@ -83,10 +83,10 @@ def _outside(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
 
 def is_rebooted(node: NodeView) -> bool:
     """Whether it was started since operands were let in."""
-    return was_rebooted(node, opened_boot(node))
+    return was_rebooted(node, admitted_boot(node))
 
 
-def opened_boot(node: NodeView) -> str:
+def admitted_boot(node: NodeView) -> str:
     """The boot that operands were let in for; empty: none was."""
     return node.annotations.get(OPENED_BOOT_ANNOTATION, "")
 
@@ -152,13 +152,13 @@ def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, 
     message = NO_CONFIG if awaits else NO_POD
     return OperandOnNode(
         operand=operand,
-        state="failing" if now >= missing_pod_fails_at(progress.node, now) else "progressing",
+        state="failing" if now >= missing_pod_deadline(progress.node, now) else "progressing",
         reason=OperatorReason.NO_POD,
         message=OLD_POD_TERMINATING if still else message,
     )
 
 
-def missing_pod_fails_at(node: NodeView, now: float) -> float:
+def missing_pod_deadline(node: NodeView, now: float) -> float:
     """When operands without a pod count as failing on a node."""
     since = parsed(node.annotations.get(LET_IN_ANNOTATION))
     return (now if since is None else since) + PROGRESS_DEADLINE_S
@@ -214,10 +214,10 @@ def _is_outdated_daemonset(template: Template, live: Raw | None) -> bool:
     if live is None or live["metadata"].get("deletionTimestamp"):
         return True
     is_right = (live["metadata"].get("labels") or {}).get(TEMPLATE_LABEL) == template.hash
-    return not is_right or is_unseen(live)
+    return not is_right or is_unobserved(live)
 
 
-def is_unseen(daemon_set: Raw) -> bool:
+def is_unobserved(daemon_set: Raw) -> bool:
     """Whether its controller has not seen its present generation."""
     seen = (daemon_set.get("status") or {}).get("observedGeneration", 0)
     return bool(seen < daemon_set["metadata"].get("generation", 0))
@@ -226,8 +226,8 @@ def is_unseen(daemon_set: Raw) -> bool:
 # --- nodes
 
 
-MANY_RESTARTS = 3
-IMAGE_TROUBLES = frozenset(
+MIN_FAILING_RESTARTS = 3
+IMAGE_PROBLEMS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
 )
 """These do not pass by themselves."""
@@ -286,7 +286,7 @@ def _operands(
         if progress.excluded or operand not in own:
             found[operand] = OperandOnNode(operand=operand, state="excluded")
             continue
-        entry = wait_of(progress, operand, own, found)
+        entry = entry_wait(progress, operand, own, found)
         found[operand] = msgspec.structs.replace(_on_node(progress, operand, entry, manifests, now), entry=entry)
     return found
 
@@ -294,7 +294,7 @@ def _operands(
 def _on_node(
     progress: NodeProgress, operand: Operand, entry: EntryWait | None, manifests: Manifests, now: float
 ) -> OperandOnNode:
-    label = gate_of(progress.node, operand)
+    label = gate_value(progress.node, operand)
     pod = progress.pod_of(operand)
     if label.startswith("paused-for-"):
         return OperandOnNode(operand=operand, state="paused", reason=OperatorReason.PAUSED, message=label)
@@ -324,12 +324,12 @@ def _pod_state(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[Ope
     if not progress.node.ready:
         return "failing", OperatorReason.NODE_NOT_READY, "the node is not ready"
     reason_and_message = (pod.trouble or OperatorReason.NOT_READY, pod.message or "the pod is not ready")
-    if pod.trouble in IMAGE_TROUBLES or (pod.trouble and pod.restarts >= MANY_RESTARTS):
+    if pod.trouble in IMAGE_PROBLEMS or (pod.trouble and pod.restarts >= MIN_FAILING_RESTARTS):
         return "failing", *reason_and_message
-    return "failing" if now >= fails_at(pod) else "progressing", *reason_and_message
+    return "failing" if now >= ready_deadline(pod) else "progressing", *reason_and_message
 
 
-def fails_at(pod: OperandPod) -> float:
+def ready_deadline(pod: OperandPod) -> float:
     """When a pod that is not ready counts as failing."""
     return (pod.ready_changed or pod.created) + PROGRESS_DEADLINE_S
 

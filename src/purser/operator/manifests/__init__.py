@@ -34,7 +34,7 @@ from purser.operator.manifests.mig_manager import LAYOUTS_FILE, LAYOUTS_VOLUME, 
 from purser.operator.manifests.objects import (
     CONFIG_MAPS,
     MONITORS,
-    OWNED,
+    OWNED_KINDS,
     RUNTIME_CLASSES,
     SERVICE_MONITORS,
     object_actions,
@@ -50,7 +50,7 @@ from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.spec import PolicyMeta
 from purser.recent import Recent
 
-_RENDER: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
+_RENDERERS: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
     Operand.DRIVER: driver.render,
     Operand.TOOLKIT: toolkit.render,
     Operand.DEVICE_PLUGIN: device_plugin.render,
@@ -64,7 +64,7 @@ _RENDER: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
 """What each operand is made of, where it is enabled."""
 
 
-_recent: Recent[bytes, tuple[Rendered, ...]] = Recent(8)
+_render_cache: Recent[bytes, tuple[Rendered, ...]] = Recent(8)
 """What was rendered last, by the whole of what it was rendered from. A round renders the same as the one before it, and
 rendering, with its hashes, would be half of its time."""
 
@@ -77,14 +77,14 @@ def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
     policy = wanted.policy
     named = PolicyMeta(name=policy.metadata.name, uid=policy.metadata.uid)
     wanted = replace(wanted, policy=ClusterPolicy(metadata=named, spec=policy.spec))  # its status changes all the time
-    return _recent.recall(msgspec.json.encode(wanted), lambda: tuple(_rendered(wanted)))
+    return _render_cache.recall(msgspec.json.encode(wanted), lambda: tuple(_render_all(wanted)))
 
 
-def _rendered(wanted: RenderInputs) -> Iterator[Rendered]:
+def _render_all(wanted: RenderInputs) -> Iterator[Rendered]:
     yield from rbac.render(wanted)
     yield from discovery.render(wanted)
     for operand in wanted.policy.spec.enabled:
-        yield from _RENDER[operand](wanted)
+        yield from _RENDERERS[operand](wanted)
     yield from monitoring.render(wanted)
 
 
@@ -94,7 +94,7 @@ __all__ = [
     "LAYOUTS_FILE",
     "LAYOUTS_VOLUME",
     "MONITORS",
-    "OWNED",
+    "OWNED_KINDS",
     "RUNTIME_CLASSES",
     "SERVICE_MONITORS",
     "config_keys",

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from purser.operator.manifests.driver_files import is_beside_some_driver
+from purser.operator.manifests.driver_files import has_driver_sidecar
 from purser.operator.manifests.mounts import (
     DRIVER_READY,
     HOST,
-    under_host,
+    host_mount_path,
 )
 from purser.operator.manifests.parts import (
     NODE_NAME,
@@ -138,15 +138,15 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         *_enforcement_arguments(spec.device_plugin),
         "--host-root=/host",
         *driver_arguments(spec),
-        f"--kubelet-dir={under_host(kubelet)}",
+        f"--kubelet-dir={host_mount_path(kubelet)}",
         f"--device-list-strategy={','.join(sorted(named))}",
         *([f"--nvidia-cdi-hook-path={cdi_hook(spec)}"] if uses_cdi(spec, kind) else []),
         f"--mig-strategy={spec.mig.strategy}",
         *_config_arguments(spec.device_plugin.config),
         *(f"--managed-resource={name}" for name in spec.device_plugin.managed_resources),
         *_sriov_arguments(spec.device_plugin.sriov),
-        *(["--gdrcopy-enabled"] if is_beside_some_driver(spec, "gdrcopy") else []),
-        *(["--gds-enabled", "--mofed-enabled"] if is_beside_some_driver(spec, "gds") else []),
+        *(["--gdrcopy-enabled"] if has_driver_sidecar(spec, "gdrcopy") else []),
+        *(["--gds-enabled", "--mofed-enabled"] if has_driver_sidecar(spec, "gds") else []),
         f"--hami-core-dir={HAMI_CORE}",
         f"--metrics-port={AGENT_METRICS_PORT}",
         *_feature_and_remedy_arguments(spec.device_plugin),
@@ -193,7 +193,7 @@ def driver_arguments(spec: ClusterPolicySpec) -> list[str]:
     """How Purser's own operands find the driver: in the file that NVIDIA's validator wrote on the node; until then by
     search. They use the node's root: a mount of the driver's folder would become stale with a new driver."""
     return [
-        f"--driver-root-file={under_host(DRIVER_READY)}",
+        f"--driver-root-file={host_mount_path(DRIVER_READY)}",
         f"--driver-root={HOST}",
-        f"--driver-root={under_host(spec.host_paths.driver_install_dir)}",
+        f"--driver-root={host_mount_path(spec.host_paths.driver_install_dir)}",
     ]

@@ -1,7 +1,7 @@
 """What kubelet gets its GPUs from: Purser's agent, or NVIDIA's device plugin."""
 
 from purser.operator.manifests.agent import pod_of_agent
-from purser.operator.manifests.driver_files import is_beside_some_driver
+from purser.operator.manifests.driver_files import has_driver_sidecar
 from purser.operator.manifests.mounts import (
     CDI,
     VALIDATIONS,
@@ -10,7 +10,7 @@ from purser.operator.manifests.mounts import (
     driver_root,
     driver_validation,
     host_root,
-    until_driver,
+    wait_for_driver,
     with_driver_variables,
 )
 from purser.operator.manifests.parts import (
@@ -22,9 +22,9 @@ from purser.operator.manifests.parts import (
     Raw,
     container,
     daemon_set,
+    daemon_sets_per_runtime,
     host_network,
     host_path,
-    per_runtime,
     runtime_class,
 )
 from purser.operator.manifests.toolkit import (
@@ -50,7 +50,7 @@ def render(wanted: RenderInputs) -> list[Rendered]:
     build = pod_of_agent if section.flavor == "purser" else _plugin_pod
     # MPS daemons end with the agent's pod, and with them all programs that are their clients: people say when.
     stays = section.flavor == "purser" and section.enforcement == "mps"
-    plugins = per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN, on_delete=stays)
+    plugins = daemon_sets_per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN, on_delete=stays)
     return [*plugins, *_mps(wanted)]
 
 
@@ -110,8 +110,8 @@ def _plugin_variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, s
         "NVIDIA_MIG_MONITOR_DEVICES": "all",
         "MIG_STRATEGY": spec.mig.strategy,
         "MPS_ROOT": spec.device_plugin.mps.root,
-        **({"GDRCOPY_ENABLED": "true"} if is_beside_some_driver(spec, "gdrcopy") else {}),
-        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if is_beside_some_driver(spec, "gds") else {}),
+        **({"GDRCOPY_ENABLED": "true"} if has_driver_sidecar(spec, "gdrcopy") else {}),
+        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if has_driver_sidecar(spec, "gds") else {}),
         **(cdi if uses_cdi(spec, kind) else {}),
     }
 
@@ -120,7 +120,7 @@ def _plugin_variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, s
 
 
 NAME = "mps-control-daemon"
-CAPABLE_LABEL = "nvidia.com/mps.capable"
+MPS_CAPABLE_LABEL = "nvidia.com/mps.capable"
 """On a node, by feature discovery."""
 
 
@@ -136,7 +136,7 @@ def _mps(wanted: RenderInputs) -> list[Rendered]:
 
 
 def _where(kind: RuntimeKind) -> DaemonSetPlacement:
-    nodes = {Operand.DEVICE_PLUGIN.deploy_label: DEPLOY, CAPABLE_LABEL: "true"}
+    nodes = {Operand.DEVICE_PLUGIN.deploy_label: DEPLOY, MPS_CAPABLE_LABEL: "true"}
     return DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label), nodes=nodes)
 
 
@@ -181,7 +181,7 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     # It sees the node's processes, so that nothing has to be shared for its configuration.
     return PodTemplate(
         account=ACCOUNT,
-        init=[until_driver(spec), mounts, *found.init],
+        init=[wait_for_driver(spec), mounts, *found.init],
         containers=[main, *found.beside],
         more={"hostPID": True, **runtime_class(wanted, kind)},
         labels={"app": "nvidia-device-plugin-mps-control-daemon"},

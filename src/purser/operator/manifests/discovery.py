@@ -2,7 +2,7 @@
 discovery, which labels nodes with what their GPUs are."""
 
 from purser.core.names import GPU_PRESENT_LABEL
-from purser.operator.manifests.mounts import configured, until_driver
+from purser.operator.manifests.mounts import configured, wait_for_driver
 from purser.operator.manifests.parts import (
     GPU_DISCOVERY,
     NAMESPACE,
@@ -12,10 +12,10 @@ from purser.operator.manifests.parts import (
     Raw,
     container,
     daemon_set,
+    daemon_sets_per_runtime,
     field_of_pod,
     host_network,
     host_path,
-    per_runtime,
     runtime_class,
 )
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
@@ -78,7 +78,7 @@ FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 
 def render_gfd(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime."""
-    return per_runtime(wanted, lambda kind: _gfd_pod(wanted, kind), Operand.GFD)
+    return daemon_sets_per_runtime(wanted, lambda kind: _gfd_pod(wanted, kind), Operand.GFD)
 
 
 def _gfd_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
@@ -110,7 +110,7 @@ def _gfd_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     )
     return PodTemplate(
         account=GFD_ACCOUNT,
-        init=[until_driver(spec), *found.init],
+        init=[wait_for_driver(spec), *found.init],
         containers=[main, *found.beside],
         more={**runtime_class(wanted, kind), **host_network(spec.gfd), **found.pod},
         labels={"app": "gpu-feature-discovery"},

@@ -11,7 +11,7 @@ import msgspec
 
 from purser.core.names import POOL_LABEL
 from purser.operator.manifests import driver_files as files
-from purser.operator.manifests.driver_files import profile_of, profiled
+from purser.operator.manifests.driver_files import profile_of, with_profile
 from purser.operator.manifests.mounts import DRIVER_READY, VALIDATIONS_DIR, host_root
 from purser.operator.manifests.parts import (
     NAMESPACE,
@@ -39,7 +39,7 @@ COMPONENT = {"app.kubernetes.io/component": "nvidia-driver"}
 """Pods with it keep away from one another: no node ever runs two drivers, not even while it changes pools."""
 
 _DIGEST = "DRIVER_CONFIG_DIGEST"
-_LOADED_FROM = ("name", "image", "command", "args", "env", "envFrom")
+_DIGEST_FIELDS = ("name", "image", "command", "args", "env", "envFrom")
 """Of a container that loads modules."""
 
 _IS_LOADED_COMMAND = ["sh", "-c", "test -e /sys/module/nvidia/refcnt && nvidia-smi"]
@@ -61,10 +61,10 @@ nvidia-smi || fail 'nvidia-smi failed'
   echo "GPU_DIRECT_RDMA_ENABLED: ${{GPU_DIRECT_RDMA_ENABLED:-false}}"
 }} > {_READY}.tmp
 mv {_READY}.tmp {_READY}"""
-_CLEAR_READY_FILE = f"rm -f {_READY} {_DAEMONS}"
-_INIT_COMMAND = ["sh", "-c", f'{_CLEAR_READY_FILE}; exec nvidia-driver "$@"', "nvidia-driver"]
+_CLEAR_COMMAND = f"rm -f {_READY} {_DAEMONS}"
+_INIT_COMMAND = ["sh", "-c", f'{_CLEAR_COMMAND}; exec nvidia-driver "$@"', "nvidia-driver"]
 """What a driver left behind that was killed would be taken for the word of the next one."""
-_STOP_COMMAND = f"{_CLEAR_READY_FILE} {DRIVER_READY}"
+_STOP_COMMAND = f"{_CLEAR_COMMAND} {DRIVER_READY}"
 _STARTUP_PROBE = Probe(initial_delay_seconds=60, period_seconds=10, timeout_seconds=60, failure_threshold=120)
 _RUNNING_PROBE = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
 _INSTALL_AFTER_DRIVER = (
@@ -74,7 +74,7 @@ _INSTALL_AFTER_DRIVER = (
 
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per pool; none as long as a ConfigMap that its driver is to have is not there."""
-    by_pool = [(profiled(wanted, pool), pool) for pool in wanted.pools]
+    by_pool = [(with_profile(wanted, pool), pool) for pool in wanted.pools]
     return [
         _daemon_set(each, pool)
         for each, pool in by_pool
@@ -134,7 +134,7 @@ def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> PodTemp
 def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: Sequence[ContainerTemplate]) -> str:
     """Digest of what is loaded into the kernel, and nothing else: where it is equal, a new template makes no new
     driver, and no pod has to leave its GPU for it."""
-    loaded = [{field: each.body.get(field) for field in _LOADED_FROM} for each in containers]
+    loaded = [{field: each.body.get(field) for field in _DIGEST_FIELDS} for each in containers]
     modules = spec.driver.kernel_module_config.name
     return digest([loaded, modules, spec.host_paths.driver_install_dir, *keys.get(modules, ())], 16)
 

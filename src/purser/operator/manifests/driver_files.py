@@ -20,7 +20,7 @@ def profile_of(driver: DriverSpec, pool: Pool) -> DriverProfile:
     return found[0] if found else DriverProfile(name="none", node_selector={})
 
 
-def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
+def with_profile(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     """As if the policy were there for this pool's drivers alone: sections that say something of drivers say what its
     profile does. Not so the parts of the image: whole references stand alone, whosever they are."""
     spec = wanted.policy.spec
@@ -32,7 +32,7 @@ def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     return msgspec.structs.replace(wanted, policy=msgspec.structs.replace(wanted.policy, spec=changed))
 
 
-def is_beside_some_driver(spec: ClusterPolicySpec, name: str) -> bool:
+def has_driver_sidecar(spec: ClusterPolicySpec, name: str) -> bool:
     """Whether the driver of some node has this sidecar, ``gds`` or ``gdrcopy``."""
     everywhere: Sidecar = getattr(spec, name)
     return everywhere.enabled or any(
@@ -189,11 +189,11 @@ def config_keys(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for obj in snapshot.daemon_sets.values():
         if (obj["metadata"].get("labels") or {}).get(OPERAND_LABEL) == Operand.DRIVER:
-            found |= _mounted(obj["spec"]["template"]["spec"])
+            found |= _mounted_keys(obj["spec"]["template"]["spec"])
     return found | dict(snapshot.config_keys)
 
 
-def _mounted(pod: Raw) -> dict[str, tuple[str, ...]]:
+def _mounted_keys(pod: Raw) -> dict[str, tuple[str, ...]]:
     """Of ConfigMaps whose keys are files of their own."""
     names = {each["name"]: each["configMap"]["name"] for each in pod.get("volumes") or () if "configMap" in each}
     keys: dict[str, set[str]] = {}

@@ -3,7 +3,7 @@ finds metrics and alerts: objects of the Prometheus operator, where its kinds ar
 """
 
 from purser.operator.manifests import validator
-from purser.operator.manifests.mounts import until_driver
+from purser.operator.manifests.mounts import wait_for_driver
 from purser.operator.manifests.parts import (
     NODE_NAME,
     OPERATOR,
@@ -12,10 +12,10 @@ from purser.operator.manifests.parts import (
     Raw,
     config_map,
     container,
+    daemon_sets_per_runtime,
     host_network,
     host_path,
     owned,
-    per_runtime,
     runtime_class,
     without_empty,
 )
@@ -33,7 +33,10 @@ HOSTENGINE_PORT = 5555
 
 def render_dcgm(wanted: RenderInputs) -> list[Rendered]:
     """The Service, and a DaemonSet per kind of runtime."""
-    return [_engine_service(wanted), *per_runtime(wanted, lambda kind: _engine_pod(wanted, kind), Operand.DCGM)]
+    return [
+        _engine_service(wanted),
+        *daemon_sets_per_runtime(wanted, lambda kind: _engine_pod(wanted, kind), Operand.DCGM),
+    ]
 
 
 def _engine_service(wanted: RenderInputs) -> Rendered:
@@ -64,7 +67,7 @@ def _engine_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         },
     )
     return PodTemplate(
-        init=[until_driver(wanted.policy.spec)],
+        init=[wait_for_driver(wanted.policy.spec)],
         containers=[main],
         more={**runtime_class(wanted, kind), **host_network(section)},
         labels={"app": ENGINE_SERVICE},
@@ -84,7 +87,7 @@ def render_exporter(wanted: RenderInputs) -> list[Rendered]:
     """The Service, and a DaemonSet per kind of runtime."""
     return [
         _exporter_service(wanted),
-        *per_runtime(wanted, lambda kind: _exporter_pod(wanted, kind), Operand.DCGM_EXPORTER),
+        *daemon_sets_per_runtime(wanted, lambda kind: _exporter_pod(wanted, kind), Operand.DCGM_EXPORTER),
     ]
 
 
@@ -129,7 +132,7 @@ def _exporter_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     )
     return PodTemplate(
         account=EXPORTER_ACCOUNT if reads_pods(section) else "",
-        init=[until_driver(spec)],
+        init=[wait_for_driver(spec)],
         containers=[main],
         more={
             **runtime_class(wanted, kind),

@@ -57,7 +57,7 @@ def driver_root(spec: ClusterPolicySpec, at: str = DRIVER_ROOT) -> MountedVolume
     return host_path("driver-install-dir", folder, at, type="DirectoryOrCreate", propagation="HostToContainer")
 
 
-def under_host(path: str) -> str:
+def host_mount_path(path: str) -> str:
     """A path of the host as containers see it that mount its root: ``/host`` for ``/``."""
     return HOST + path.rstrip("/")
 
@@ -66,8 +66,8 @@ def under_host(path: str) -> str:
 
 
 _VALIDATOR = "nvidia-validator"
-_UNTIL = "until {}; do echo 'waiting for the driver'; sleep 5; done"
-_KNOWN = f"[ -f {DRIVER_READY} ]"
+_WAIT_SCRIPT = "until {}; do echo 'waiting for the driver'; sleep 5; done"
+_DRIVER_KNOWN_TEST = f"[ -f {DRIVER_READY} ]"
 
 
 def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> ContainerTemplate:
@@ -84,7 +84,7 @@ def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> Containe
         "WITH_WAIT": "true",
     }
     mounts = (host_root(spec), driver_root(spec, at=install), host_path("host-dev-char", "/dev/char", "/host-dev-char"))
-    script = _VALIDATOR if anew else f"{_KNOWN} || {_VALIDATOR}"
+    script = _VALIDATOR if anew else f"{_DRIVER_KNOWN_TEST} || {_VALIDATOR}"
     return validation(spec, "driver", own, section.driver.env, mounts, script)
 
 
@@ -101,16 +101,16 @@ def validation(
     return _validator_container(spec, f"{component}-validation", script, env, (VALIDATIONS, *mounts))
 
 
-def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
+def wait_for_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
     """Waits for a driver on the node, and no longer where people keep those away who would write down where it is."""
     # A driver's container shows its root last, once its daemons run; through the node's root it is never an old one.
-    installed = under_host(spec.host_paths.driver_install_dir)
+    installed = host_mount_path(spec.host_paths.driver_install_dir)
     programs = (
         f"{HOST}/usr/bin/nvidia-smi",
         f"{installed}/usr/bin/nvidia-smi",
         f"{installed}/bin/nvidia-smi",
     )
-    script = _UNTIL.format(" || ".join((_KNOWN, *(f"[ -e {each} ]" for each in programs))))
+    script = _WAIT_SCRIPT.format(" || ".join((_DRIVER_KNOWN_TEST, *(f"[ -e {each} ]" for each in programs))))
     return _validator_container(
         spec, "await-driver", script, {"NVIDIA_VISIBLE_DEVICES": "void"}, (VALIDATIONS, host_root(spec))
     )
@@ -120,7 +120,7 @@ def with_driver_variables(program: str, *, pause_s: int = 0) -> list[str]:
     """The command of a container that gets the driver's place from `DRIVER_READY`, as variables; its arguments go to
     the program. It waits once more: a restarted validation removes the file for a moment."""
     pause = f" sleep {pause_s};" if pause_s else ""
-    script = f'{_UNTIL.format(_KNOWN)}; set -a; . {DRIVER_READY}; set +a;{pause} exec {program} "$@"'
+    script = f'{_WAIT_SCRIPT.format(_DRIVER_KNOWN_TEST)}; set -a; . {DRIVER_READY}; set +a;{pause} exec {program} "$@"'
     return ["sh", "-c", script, program]
 
 
@@ -143,7 +143,7 @@ def _validator_container(
 # --- configuration of the device plugin and feature discovery
 
 
-_CHOSEN = MountedVolume(name="config", at="/config", source={"emptyDir": {}})
+_CONFIG_VOLUME = MountedVolume(name="config", at="/config", source={"emptyDir": {}})
 
 
 class PluginConfigMount(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ def configured(spec: ClusterPolicySpec, process: str) -> PluginConfigMount:
     config = spec.device_plugin.config
     if not config.name:
         return PluginConfigMount()
-    mounts = (_CHOSEN, config_map("available-configs", config.name, "/available-configs"))
+    mounts = (_CONFIG_VOLUME, config_map("available-configs", config.name, "/available-configs"))
     return PluginConfigMount(
         env={"CONFIG_FILE": "/config/config.yaml"},
         mounts=mounts,

@@ -7,38 +7,38 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from purser.core.wording import some
-from purser.kube.resources import untyped
+from purser.kube.resources import untyped_resource
 from purser.operator.model import Adopt, AppliedObject, Apply, Delete, ObjectKey, Raw, Rendered, Snapshot
 from purser.operator.names import APPLIED_HASH_ANNOTATION, KIND
 
-CONFIG_MAPS = untyped("", "v1", "configmaps", "ConfigMap")
-RUNTIME_CLASSES = untyped("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-SERVICE_MONITORS = untyped("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
+CONFIG_MAPS = untyped_resource("", "v1", "configmaps", "ConfigMap")
+RUNTIME_CLASSES = untyped_resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+SERVICE_MONITORS = untyped_resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
 
-OWNED = (
-    untyped("", "v1", "serviceaccounts", "ServiceAccount"),
-    untyped("rbac.authorization.k8s.io", "v1", "roles", "Role"),
-    untyped("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
-    untyped("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
-    untyped("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+OWNED_KINDS = (
+    untyped_resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    untyped_resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    untyped_resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
+    untyped_resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    untyped_resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     CONFIG_MAPS,
     RUNTIME_CLASSES,
-    untyped("", "v1", "services", "Service"),
-    untyped("apps", "v1", "daemonsets", "DaemonSet"),
+    untyped_resource("", "v1", "services", "Service"),
+    untyped_resource("apps", "v1", "daemonsets", "DaemonSet"),
 )
 """Those that every API server since 1.20 serves.
 
 A Namespace is not among them on purpose: what is owned is removed when it is no longer wanted.
 """
 
-MONITORS = (SERVICE_MONITORS, untyped("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule"))
+MONITORS = (SERVICE_MONITORS, untyped_resource("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule"))
 """Those of the Prometheus operator, where its definitions are installed."""
 
 
 # --- what to apply and to remove
 
 
-_ORDER = {resource.kind: place for place, resource in enumerate((*OWNED, *MONITORS))}
+_ORDER = {resource.kind: place for place, resource in enumerate((*OWNED_KINDS, *MONITORS))}
 
 
 def object_actions(
@@ -75,7 +75,7 @@ def removals(snapshot: Snapshot, keys: Iterable[ObjectKey], why: str) -> Iterato
 
 def _applies(snapshot: Snapshot, wanted: dict[ObjectKey, Raw]) -> Iterator[Apply]:
     for key in sorted(wanted, key=_place):
-        why = why_apply(snapshot.objects.get(key), wanted[key], snapshot.settled.get(key))
+        why = apply_reason(snapshot.objects.get(key), wanted[key], snapshot.settled.get(key))
         if why:
             yield Apply(wanted[key], why)
 
@@ -115,7 +115,7 @@ runs in it and what it reaches, where it is reached, and who has its rights. An 
 added: an apply puts the right one beside it. No server adds an item or a key there."""
 
 
-def why_apply(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> str:
+def apply_reason(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> str:
     """Why an object has to be applied; empty: it need not be.
 
     A server may spell values its own way. What it made of the same object before is not drift: that costs one apply
@@ -123,20 +123,20 @@ def why_apply(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> 
     """
     if live is None:
         return "created"
-    if hash_of(live) != hash_of(desired):
+    if applied_hash(live) != applied_hash(desired):
         return "changed"
     paths = difference(live, desired)
-    if not paths or (settled is not None and _is_as_last_applied(live, desired, settled)):
+    if not paths or (settled is not None and _is_unchanged(live, desired, settled)):
         return ""
     return f"drift: {some(paths)}"
 
 
-def _is_as_last_applied(live: Raw, desired: Raw, settled: AppliedObject) -> bool:
-    same = settled.wanted_hash == hash_of(desired)
+def _is_unchanged(live: Raw, desired: Raw, settled: AppliedObject) -> bool:
+    same = settled.wanted_hash == applied_hash(desired)
     return same and bool(projection(settled.came_out, desired) == projection(live, desired))
 
 
-def hash_of(obj: Raw) -> str:
+def applied_hash(obj: Raw) -> str:
     """What it was applied as; empty: not by Purser."""
     return str((obj["metadata"].get("annotations") or {}).get(APPLIED_HASH_ANNOTATION, ""))
 
@@ -155,7 +155,7 @@ def difference(live: Any, desired: Any) -> list[str]:
 
 def removal(live: Raw, desired: Raw) -> Raw:
     """The merge patch that takes away what was added in `WHOLE` places, and nothing else; empty: nothing was."""
-    return _merge_patch(live, _bare(live, desired, _kind(desired)))
+    return _merge_patch(live, _without_additions(live, desired, _kind(desired)))
 
 
 def _kind(desired: Any) -> str:
@@ -171,7 +171,7 @@ def _projection(live: Any, desired: Any, place: str) -> Any:
             for key, value in desired.items()
             if key in live or _is_empty(value)
         }
-        return found | {key: live[key] for key in _added(live, desired, place)}
+        return found | {key: live[key] for key in _added_keys(live, desired, place)}
     if isinstance(desired, _LISTS) and isinstance(live, _LISTS):
         return _list(live, desired, place)
     return live
@@ -182,7 +182,7 @@ def _part(live: Mapping[str, Any], key: str, desired: Any, place: str) -> Any:
     return desired if found is None and _is_empty(desired) else _projection(found, desired, f"{place}.{key}")
 
 
-def _added(live: Mapping[str, Any], desired: Mapping[str, Any], place: str) -> list[str]:
+def _added_keys(live: Mapping[str, Any], desired: Mapping[str, Any], place: str) -> list[str]:
     """Keys that are only in the live map, where it is the operator's alone, or they are themselves."""
     return [
         key
@@ -206,12 +206,12 @@ def _list(live: Sequence[Any], desired: Sequence[Any], place: str) -> Any:
     return list(live)
 
 
-def _bare(live: Any, desired: Any, place: str) -> Any:
+def _without_additions(live: Any, desired: Any, place: str) -> Any:
     """The live value without what was added in whole places."""
     if isinstance(desired, dict) and isinstance(live, dict):
-        added = _added(live, desired, place)
+        added = _added_keys(live, desired, place)
         return {
-            key: _bare(value, desired[key], f"{place}.{key}") if key in desired else value
+            key: _without_additions(value, desired[key], f"{place}.{key}") if key in desired else value
             for key, value in live.items()
             if key not in added
         }
@@ -221,7 +221,7 @@ def _bare(live: Any, desired: Any, place: str) -> Any:
             return list(desired) if place in WHOLE else live
         wanted = {item[key]: item for item in desired}
         return [
-            _bare(item, wanted[item.get(key)], f"{place}[]") if item.get(key) in wanted else item
+            _without_additions(item, wanted[item.get(key)], f"{place}[]") if item.get(key) in wanted else item
             for item in live
             if place not in WHOLE or item.get(key) in wanted
         ]

@@ -42,7 +42,7 @@ PRIVILEGED: Raw = {"privileged": True, "runAsUser": 0, "seLinuxOptions": {"level
 """Of what works on the node. Root whatever user the image has: of others the kernel takes the capabilities, and folders
 that kubelet makes on the host are root's. Level s0 is what SELinux asks of who writes files that all may read."""
 
-_UNHEALTHY = Toleration(key=UNHEALTHY_TAINT, operator="Exists", effect="NoSchedule")
+_UNHEALTHY_TOLERATION = Toleration(key=UNHEALTHY_TAINT, operator="Exists", effect="NoSchedule")
 
 
 class MountedVolume(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class DaemonSetPlacement(msgspec.Struct, frozen=True, kw_only=True):
     on_delete: bool = False
 
 
-EVERYWHERE = DaemonSetPlacement()
+DEFAULT_PLACEMENT = DaemonSetPlacement()
 """Wherever the operand's deploy label is."""
 
 
@@ -167,7 +167,7 @@ def quantities(resources: Resources) -> Raw:
 
 
 def daemon_set(
-    wanted: RenderInputs, operand: str, name: str, pod: PodTemplate, placement: DaemonSetPlacement = EVERYWHERE
+    wanted: RenderInputs, operand: str, name: str, pod: PodTemplate, placement: DaemonSetPlacement = DEFAULT_PLACEMENT
 ) -> Rendered:
     """An operand's DaemonSet. ``operand`` is an `Operand`, which runs where its deploy label is, or the name of what
     has no such label: `GPU_DISCOVERY`, ``mps-control-daemon``."""
@@ -214,7 +214,7 @@ def owned(
     return Rendered(hashed({**obj, "metadata": metadata}), operand)
 
 
-def per_runtime(
+def daemon_sets_per_runtime(
     wanted: RenderInputs, build: Callable[[RuntimeKind], PodTemplate], operand: Operand, *, on_delete: bool = False
 ) -> list[Rendered]:
     """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod. ``on_delete``: pods are replaced only when they
@@ -284,7 +284,7 @@ def _tolerations(wanted: RenderInputs) -> Iterable[Toleration]:
     """Also of the taint of Purser's agent: otherwise no operand comes back to a node while one of its GPUs is ill."""
     plugin = wanted.policy.spec.device_plugin
     taints = plugin.is_agent and plugin.taint_nodes
-    return (*wanted.policy.spec.daemonsets.tolerations, *([_UNHEALTHY] if taints else []))
+    return (*wanted.policy.spec.daemonsets.tolerations, *([_UNHEALTHY_TOLERATION] if taints else []))
 
 
 def _toleration(toleration: msgspec.Struct) -> Raw:

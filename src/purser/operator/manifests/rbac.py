@@ -25,7 +25,7 @@ from purser.operator.order import Operand
 from purser.operator.policy.sections import DevicePluginSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
-READ = ("get", "list", "watch")
+READ_VERBS = ("get", "list", "watch")
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +45,10 @@ def rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequ
     return {**found, "resourceNames": list(names)} if names else found
 
 
-_NODES = rule("", ["nodes"], READ)
-_PODS = rule("", ["pods"], READ)
+_NODES = rule("", ["nodes"], READ_VERBS)
+_PODS = rule("", ["pods"], READ_VERBS)
 _EVENTS = rule("", ["events"], ["create", "patch"])
-_DAEMON_SETS = rule("apps", ["daemonsets"], READ)
+_DAEMON_SETS = rule("apps", ["daemonsets"], READ_VERBS)
 _PATCH_NODE = rule("", ["nodes"], ["list", "watch", "patch"])
 _PATCH_NODE_STATUS = rule("", ["nodes/status"], ["patch"])
 _KEYS = rule("", ["configmaps"], ["list", "watch"], [GRANT_KEY_CONFIGMAP])
@@ -68,7 +68,7 @@ _AGENT = Account(
 _DRIVER = Account(
     name=driver.ACCOUNT,
     operand=Operand.DRIVER,
-    cluster=(rule("", ["nodes"], [*READ, "patch"]), _PODS, rule("apps", ["daemonsets"], ["get"])),
+    cluster=(rule("", ["nodes"], [*READ_VERBS, "patch"]), _PODS, rule("apps", ["daemonsets"], ["get"])),
 )
 _OTHERS = (
     Account(name=toolkit.ACCOUNT, operand=Operand.TOOLKIT, namespace=(_DAEMON_SETS,)),
@@ -77,7 +77,7 @@ _OTHERS = (
         name=discovery.GFD_ACCOUNT,
         operand=Operand.GFD,
         cluster=(_NODES,),
-        namespace=(rule("", ["pods"], ["get"]), rule(NFD_GROUP, ["nodefeatures"], [*READ, "create", "update"])),
+        namespace=(rule("", ["pods"], ["get"]), rule(NFD_GROUP, ["nodefeatures"], [*READ_VERBS, "create", "update"])),
     ),
     Account(name=validator.ACCOUNT, operand=Operand.VALIDATOR, cluster=(_NODES,), namespace=(_DAEMON_SETS,)),
     Account(name=monitoring.EXPORTER_ACCOUNT, operand=Operand.DCGM_EXPORTER, cluster=(_PODS,)),
@@ -118,7 +118,7 @@ def _agent(plugin: DevicePluginSpec) -> Account:
 
 
 _MODES = ("nvidia-cdi", "nvidia-legacy")
-_RBAC = "rbac.authorization.k8s.io"
+_RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
 def render(wanted: RenderInputs) -> list[Rendered]:
@@ -154,12 +154,12 @@ def _role(prefix: str, metadata: Raw, namespace: str, rules: tuple[Raw, ...]) ->
     kind = f"{prefix}Role"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     return [
-        {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)},
+        {"apiVersion": f"{_RBAC_GROUP}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)},
         {
-            "apiVersion": f"{_RBAC}/v1",
+            "apiVersion": f"{_RBAC_GROUP}/v1",
             "kind": f"{kind}Binding",
             "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+            "roleRef": {"apiGroup": _RBAC_GROUP, "kind": kind, "name": name},
             "subjects": [subject],
         },
     ]
@@ -168,34 +168,39 @@ def _role(prefix: str, metadata: Raw, namespace: str, rules: tuple[Raw, ...]) ->
 # --- what the operator itself may do
 
 
-_OWN = (*READ, "create", "patch", "delete")
+_OWNER_VERBS = (*READ_VERBS, "create", "patch", "delete")
 """Of kinds that it owns: server-side apply is create and patch."""
 
 _CLUSTER = (
-    rule(GROUP, [PLURAL], [*READ, "patch", "delete"]),
+    rule(GROUP, [PLURAL], [*READ_VERBS, "patch", "delete"]),
     rule(GROUP, [f"{PLURAL}/status"], ["patch"]),
     # Owner references that block an owner's deletion ask for this on the owner.
     rule(GROUP, [f"{PLURAL}/finalizers"], ["update"]),
-    rule("", ["nodes"], [*READ, "patch"]),
-    rule("", ["pods"], READ),
+    rule("", ["nodes"], [*READ_VERBS, "patch"]),
+    rule("", ["pods"], READ_VERBS),
     rule("", ["pods/eviction"], ["create"]),
     rule("", ["events"], ["create", "patch"]),
     # Whether the operator whose policy this is has a namespace any more.
     rule("", ["namespaces"], ["get"]),
     rule("policy", ["poddisruptionbudgets"], ["list", "watch"]),
     # All of them, also those of others: one that is there under a wanted name is used as it is.
-    rule("node.k8s.io", ["runtimeclasses"], _OWN),
+    rule("node.k8s.io", ["runtimeclasses"], _OWNER_VERBS),
     # While NVIDIA's operator has a policy of its own, this one keeps its hands off the nodes.
     rule("nvidia.com", [PLURAL], ["list", "watch"]),
-    rule(_RBAC, ["clusterroles", "clusterrolebindings"], [*READ, "create"]),
-    rule(_RBAC, ["clusterroles", "clusterrolebindings"], ["patch", "delete"], sorted(each.name for each in ACCOUNTS)),
+    rule(_RBAC_GROUP, ["clusterroles", "clusterrolebindings"], [*READ_VERBS, "create"]),
+    rule(
+        _RBAC_GROUP,
+        ["clusterroles", "clusterrolebindings"],
+        ["patch", "delete"],
+        sorted(each.name for each in ACCOUNTS),
+    ),
 )
 _NAMESPACE = (
-    rule("", ["serviceaccounts", "configmaps", "services"], _OWN),
-    rule("", ["pods"], [*READ, "delete"]),
-    rule("apps", ["daemonsets"], _OWN),
-    rule(_RBAC, ["roles", "rolebindings"], _OWN),
-    rule("monitoring.coreos.com", ["servicemonitors", "prometheusrules"], _OWN),
+    rule("", ["serviceaccounts", "configmaps", "services"], _OWNER_VERBS),
+    rule("", ["pods"], [*READ_VERBS, "delete"]),
+    rule("apps", ["daemonsets"], _OWNER_VERBS),
+    rule(_RBAC_GROUP, ["roles", "rolebindings"], _OWNER_VERBS),
+    rule("monitoring.coreos.com", ["servicemonitors", "prometheusrules"], _OWNER_VERBS),
     rule("coordination.k8s.io", ["leases"], ["create"]),
     rule("coordination.k8s.io", ["leases"], ["get", "update", "patch", "delete"], [LEASE]),
 )
@@ -203,15 +208,15 @@ _NAMESPACE = (
 
 def cluster_rules() -> list[Raw]:
     """For the whole cluster."""
-    return _merged([*_CLUSTER, *(each for account in ACCOUNTS for each in account.cluster), _EVICTIONS])
+    return _merge_rules([*_CLUSTER, *(each for account in ACCOUNTS for each in account.cluster), _EVICTIONS])
 
 
 def namespace_rules() -> list[Raw]:
     """In its own namespace."""
-    return _merged([*_NAMESPACE, *(each for account in ACCOUNTS for each in account.namespace), _NODE_FEATURES])
+    return _merge_rules([*_NAMESPACE, *(each for account in ACCOUNTS for each in account.namespace), _NODE_FEATURES])
 
 
-def _merged(rules: Iterable[Raw]) -> list[Raw]:
+def _merge_rules(rules: Iterable[Raw]) -> list[Raw]:
     """One rule per resource and set of names, with the verbs of all, in the order in which they come first.
 
     One for certain names is left out where all names have its verbs.

@@ -14,8 +14,8 @@ from purser.operator.manifests.mounts import (
     VALIDATIONS,
     driver_root,
     driver_validation,
+    host_mount_path,
     host_root,
-    under_host,
     with_driver_variables,
 )
 from purser.operator.manifests.parts import (
@@ -23,9 +23,9 @@ from purser.operator.manifests.parts import (
     PodTemplate,
     Raw,
     container,
+    daemon_sets_per_runtime,
     host_network,
     host_path,
-    per_runtime,
 )
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.order import Operand
@@ -49,8 +49,8 @@ class RuntimePaths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 KUBELET = "/var/lib/kubelet"
-_RANCHER = "/var/lib/rancher/{}/agent/etc/containerd"
-_SNAP = "/var/snap/microk8s"
+_RANCHER_FOLDER = "/var/lib/rancher/{}/agent/etc/containerd"
+_SNAP_ROOT = "/var/snap/microk8s"
 
 
 def _rancher(name: str, drop_ins: str) -> RuntimePaths:
@@ -62,7 +62,7 @@ def _rancher(name: str, drop_ins: str) -> RuntimePaths:
     (``default-runtime``). Their template is left alone: it takes the place of the whole configuration, and what the
     toolkit would write there keeps containerd from coming back after the next start (NVIDIA/gpu-operator#992).
     """
-    folder = _RANCHER.format(name)
+    folder = _RANCHER_FOLDER.format(name)
     return RuntimePaths(
         config=f"{folder}/config.toml",
         source=f"file={folder}/config.toml",
@@ -89,10 +89,10 @@ RUNTIMES: dict[tuple[str, str], RuntimePaths] = {
     ),
     # MicroK8s makes its configuration of a template at each start; the template is what has to change.
     ("containerd", "microk8s"): RuntimePaths(
-        config=f"{_SNAP}/current/args/containerd-template.toml",
-        source=f"file={_SNAP}/current/args/containerd.toml",
+        config=f"{_SNAP_ROOT}/current/args/containerd-template.toml",
+        source=f"file={_SNAP_ROOT}/current/args/containerd.toml",
         drop_in="/etc/containerd/conf.d/99-nvidia.toml",
-        socket=f"{_SNAP}/common/run/containerd.sock",
+        socket=f"{_SNAP_ROOT}/common/run/containerd.sock",
     ),
     ("crio", ""): RuntimePaths(config="/etc/crio/config.toml", drop_in="/etc/crio/crio.conf.d/99-nvidia.conf"),
     ("docker", ""): RuntimePaths(config="/etc/docker/daemon.json", socket="/var/run/docker.sock"),
@@ -102,7 +102,7 @@ RUNTIMES: dict[tuple[str, str], RuntimePaths] = {
 CONFIG_V2 = {name: _rancher(name, "config.toml.d") for name in ("k3s", "rke2")}
 """By distribution: with a containerd older than 2, which reads version 2 of its configuration."""
 
-KUBELET_ROOTS = {"k0s": "/var/lib/k0s/kubelet", "microk8s": f"{_SNAP}/common/var/lib/kubelet"}
+KUBELET_ROOTS = {"k0s": "/var/lib/k0s/kubelet", "microk8s": f"{_SNAP_ROOT}/common/var/lib/kubelet"}
 """Of distributions whose kubelet has a root of its own."""
 
 _PREFIXES = {"containerd": "CONTAINERD", "crio": "CRIO", "docker": "DOCKER"}
@@ -110,7 +110,7 @@ _PREFIXES = {"containerd": "CONTAINERD", "crio": "CRIO", "docker": "DOCKER"}
 
 def runtime_paths(kind: RuntimeKind, env: Mapping[str, str]) -> RuntimePaths:
     """The paths on nodes of this kind. ``env`` are the toolkit's variables that users set, with paths on the host."""
-    found = _found(kind)
+    found = _find_paths(kind)
     prefix = _PREFIXES[kind.runtime]
     return RuntimePaths(
         config=env.get(f"{prefix}_CONFIG") or env.get("RUNTIME_CONFIG") or found.config,
@@ -120,7 +120,7 @@ def runtime_paths(kind: RuntimeKind, env: Mapping[str, str]) -> RuntimePaths:
     )
 
 
-def _found(kind: RuntimeKind) -> RuntimePaths:
+def _find_paths(kind: RuntimeKind) -> RuntimePaths:
     if kind.config_v2:
         return CONFIG_V2[kind.distribution]
     return RUNTIMES.get((kind.runtime, kind.distribution)) or RUNTIMES[kind.runtime, ""]
@@ -168,7 +168,7 @@ CDI_STRATEGY = "cdi-annotations,cdi-cri"
 
 def uses_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
     """Whether GPUs are handed over by CDI on nodes of this kind: where policy and runtime can do it."""
-    return kind.cdi and _could_use_cdi(spec, kind)
+    return kind.cdi and _can_use_cdi(spec, kind)
 
 
 def device_list(spec: ClusterPolicySpec, kind: RuntimeKind) -> frozenset[str]:
@@ -195,12 +195,12 @@ def runtime_class_key(kind: RuntimeKind, spec: ClusterPolicySpec) -> RuntimeKind
     """The kind without what makes no difference to any manifest of this policy."""
     return msgspec.structs.replace(
         kind,
-        cdi=kind.cdi or not _could_use_cdi(spec, kind),
+        cdi=kind.cdi or not _can_use_cdi(spec, kind),
         config_v2=kind.config_v2 and Operand.TOOLKIT in spec.enabled,
     )
 
 
-def _could_use_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
+def _can_use_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
     """Whether a runtime of this kind would use CDI if its version can. NVIDIA's plugin and Purser's agent write the
     specification of their devices themselves. The agent uses it only where the policy's toolkit has switched it on:
     k3s and RKE2 before containerd 2 may not read what the toolkit writes."""
@@ -223,7 +223,7 @@ _FOLDERS = {"config": "/runtime/config", "drop_in": "/runtime/drop-in", "socket"
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime."""
     spec = wanted.policy.spec
-    return per_runtime(wanted, lambda kind: _pod(spec, kind), Operand.TOOLKIT)
+    return daemon_sets_per_runtime(wanted, lambda kind: _pod(spec, kind), Operand.TOOLKIT)
 
 
 def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> PodTemplate:
@@ -300,7 +300,7 @@ def _path_values(paths: RuntimePaths, kind: RuntimeKind) -> dict[str, str | Raw]
 
 def _source_path(source: str) -> str:
     kind, equals, path = source.partition("=")
-    return f"{kind}={under_host(path)}" if equals and kind == "file" else source
+    return f"{kind}={host_mount_path(path)}" if equals and kind == "file" else source
 
 
 def _path_mounts(paths: RuntimePaths, kind: RuntimeKind) -> list[MountedVolume]:

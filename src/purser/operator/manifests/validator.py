@@ -17,9 +17,9 @@ from purser.operator.manifests.parts import (
     Raw,
     container,
     daemon_set,
+    daemon_sets_per_runtime,
     host_network,
     owned,
-    per_runtime,
     runtime_class,
 )
 from purser.operator.model import Rendered, RenderInputs, RuntimeKind
@@ -41,7 +41,7 @@ _STOP_COMMAND = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each 
 
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: Docker's have no RuntimeClass."""
-    return per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.VALIDATOR)
+    return daemon_sets_per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.VALIDATOR)
 
 
 def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:

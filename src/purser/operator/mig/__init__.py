@@ -31,7 +31,7 @@ Not here: applying a layout (the MIG worker in ``purser.agent.mig``), what it sh
 (``maintenance``), and the writing (``writing``).
 """
 
-from purser.operator.mig.machine import advance, waiting_of
+from purser.operator.mig.machine import advance, waits_of_changes
 from purser.operator.mig.states import GPU_CLIENTS, MigFleet, failure_of, holds, is_under_way, needs_workloads, pause_of
 
 __all__ = [
@@ -43,5 +43,5 @@ __all__ = [
     "is_under_way",
     "needs_workloads",
     "pause_of",
-    "waiting_of",
+    "waits_of_changes",
 ]

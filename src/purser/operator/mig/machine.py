@@ -7,14 +7,13 @@ import msgspec
 from purser.core.names import MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
-    Cordoner,
+    CordonOwner,
     DisruptionLedger,
     EvictionPlan,
     NodeStep,
-    ask_again,
     claim,
     deadline,
     evictable_gpu_pods,
@@ -22,6 +21,7 @@ from purser.operator.maintenance import (
     is_cordoned_by,
     is_in_future,
     is_over,
+    next_eviction_time,
     patch,
     planned_changes_of,
     request_evictions,
@@ -36,18 +36,18 @@ from purser.operator.mig.states import (
     MigFleet,
     abandon,
     current_change,
+    current_result,
     end,
     failure_of,
+    find_result,
     following,
-    given_back,
+    give_back_node,
     is_current_attempt,
     is_managed,
     is_under_way,
     lost_change,
     node_event,
     record,
-    result_now,
-    result_of,
     state_label,
     wanted_profile,
 )
@@ -59,19 +59,19 @@ def advance(fleet: MigFleet) -> PlannedChanges:
     """What to do next on every node: at most one patch each."""
     ledger, nodes = (
         DisruptionLedger(fleet.budgets),
-        sorted(fleet.node_progress, key=lambda each: natural(each.node.name)),
+        sorted(fleet.node_progress, key=lambda each: natural_sort_key(each.node.name)),
     )
     may_empty = _turn(nodes, fleet)
     return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
 
-def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
+def waits_of_changes(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
     """By node: what its MIG change waits for, in one sentence, by the moves of the round. Failures are reported by
     `failure_of`."""
     waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not failure_of(each.node))
     return {
         each.node.name: f"MIG layout {_profile(each, fleet)}: {planned.waits[each.node.name]}"
-        for each in sorted(waiting, key=lambda each: natural(each.node.name))
+        for each in sorted(waiting, key=lambda each: natural_sort_key(each.node.name))
     }
 
 
@@ -82,7 +82,7 @@ def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
 
 def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
     """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
-    wanting = [each.node.name for each in nodes if would_empty(each, fleet)]
+    wanting = [each.node.name for each in nodes if needs_emptying(each, fleet)]
     others = [name for name in wanting if name not in fleet.unavailable]
     room = fleet.max_unavailable - len(fleet.unavailable)
     return frozenset(wanting) & fleet.unavailable | frozenset(others[: max(0, room)])
@@ -91,7 +91,7 @@ def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
 # --- a node's next step
 
 
-MANAGER_GONE = "the MIG manager no longer runs on the node"
+MANAGER_GONE_MESSAGE = "the MIG manager no longer runs on the node"
 
 
 def next_step(
@@ -100,7 +100,7 @@ def next_step(
     """What to do next; ``may_empty``: nodes whose turn it is to be cordoned and emptied."""
     change = current_change(progress.node)
     if change is None:
-        return _without_record(progress, fleet)
+        return _recover_lost_record(progress, fleet)
     if is_in_future(change.since, fleet.now):
         annotations = following(change, change.step, fleet.now)
         return to(patch(progress.node, "timeout started", annotations=annotations))
@@ -109,7 +109,7 @@ def next_step(
     if change.step == "applying":
         return _apply(progress, fleet, change)
     if not is_managed(progress, fleet.spec):
-        return end(progress, FAILED, MANAGER_GONE, change)
+        return end(progress, FAILED, MANAGER_GONE_MESSAGE, change)
     if wanted_profile(progress, fleet.spec) != change.profile:
         return abandon(progress, f"MIG layout {change.profile} is no longer requested")
     if change.step == "checking":
@@ -117,12 +117,12 @@ def next_step(
     return _drain(progress, fleet, change, ledger)
 
 
-def would_empty(progress: NodeProgress, fleet: MigFleet) -> bool:
+def needs_emptying(progress: NodeProgress, fleet: MigFleet) -> bool:
     """Its layout differs, and nothing but its turn is lacking for the node to be emptied."""
     change = current_change(progress.node)
     if change is None or change.step != "checking" or wanted_profile(progress, fleet.spec) != change.profile:
         return False
-    result = result_of(progress.node, change.check_attempt)
+    result = find_result(progress.node, change.check_attempt)
     differs = result is not None and result.differs and not result.error
     return differs and is_managed(progress, fleet.spec) and not _is_outdated(progress, fleet, change)
 
@@ -130,17 +130,17 @@ def would_empty(progress: NodeProgress, fleet: MigFleet) -> bool:
 # --- before
 
 
-def _without_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
+def _recover_lost_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     node, lost = progress.node, lost_change(progress.node, fleet.now)
     if lost is not None:
-        annotations = record(lost) | claim(node, Cordoner.MIG)
+        annotations = record(lost) | claim(node, CordonOwner.MIG)
         why = "the lost record of the MIG change is restored because the worker may be applying the change"
         return to(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
         unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
         return end(progress, FAILED, "the record of the MIG change cannot be decoded", unread)
-    if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
-        return to(given_back(node, "the record of the MIG change is missing", {}, {MIG_WANTED_ANNOTATION: None}))
+    if is_cordoned_by(node, CordonOwner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
+        return to(give_back_node(node, "the record of the MIG change is missing", {}, {MIG_WANTED_ANNOTATION: None}))
     return _idle(progress, fleet)
 
 
@@ -150,7 +150,7 @@ def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
         return to(patch(progress.node, "the MIG layout that failed is no longer requested", labels=state_label(None)))
     if not profile or not is_managed(progress, fleet.spec):
         return NodeStep()
-    known = result_now(progress, profile)
+    known = current_result(progress, profile)
     state = progress.node.labels.get(MIG_STATE_LABEL)
     if known is None or (known.error and state is None):  # a removed label asks for a retry
         return _begin(progress, fleet, profile)
@@ -193,7 +193,7 @@ def _not_ready_reason(progress: NodeProgress, fleet: MigFleet) -> str:
 
 def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty: Collection[str]) -> NodeStep:
     node = progress.node
-    result = result_of(node, change.check_attempt)
+    result = find_result(node, change.check_attempt)
     if result is None:
         until = deadline(change.since, fleet.spec.apply_timeout_seconds)
         if is_over(until, fleet.now):
@@ -207,9 +207,12 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
         return abandon(progress, "the node changed after its MIG layout was compared")
     if node.name not in may_empty:
         return NodeStep(
-            waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} is pending: {fleet.no_room}"),)
+            waits=fleet.unavailable_limit_text,
+            events=(node_event(node, f"MIG layout {change.profile} is pending: {fleet.unavailable_limit_text}"),),
         )
-    annotations = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
+    annotations = (
+        following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, CordonOwner.MIG)
+    )
     done = f"MIG layout {change.profile}: node cordoned and operands paused"
     why = f"{done}; waiting for pods to release the GPUs that change"
     return to(
@@ -228,7 +231,9 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
     if progress.untolerated:
         return abandon(progress, progress.untolerated)
     if not node.unschedulable:
-        return to(patch(node, "cordoned for a MIG change", annotations=claim(node, Cordoner.MIG), unschedulable=True))
+        return to(
+            patch(node, "cordoned for a MIG change", annotations=claim(node, CordonOwner.MIG), unschedulable=True)
+        )
     users = _users_of_gpus(progress, fleet, change, ledger)
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)
@@ -238,7 +243,7 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
         return end(progress, FAILED, f"GPUs were still in use after {timeout} s: {users.waits}", change)
-    return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
+    return msgspec.structs.replace(users, until=next_eviction_time(fleet.now, until))
 
 
 def _users_of_gpus(
@@ -249,7 +254,7 @@ def _users_of_gpus(
     workloads = fleet.workloads.get(progress.node.name)
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
-    result = result_of(progress.node, change.check_attempt)
+    result = find_result(progress.node, change.check_attempt)
     untouched = frozenset(result.untouched) if result is not None else frozenset()
     users = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
     pods = [pod for pod in users if not (pod.devices and pod.devices <= untouched)]
@@ -262,11 +267,11 @@ def _users_of_gpus(
 
 
 def _apply(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> NodeStep:
-    done = _answered(progress, change)
+    done = _finish_if_answered(progress, change)
     if done is not None:
         return done
     if not is_managed(progress, fleet.spec):
-        return _stop(progress, fleet, change, MANAGER_GONE)
+        return _stop(progress, fleet, change, MANAGER_GONE_MESSAGE)
     timeout = fleet.spec.apply_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
@@ -274,9 +279,9 @@ def _apply(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> NodeSt
     return NodeStep(waits="waiting for the MIG worker to apply the layout", until=until)
 
 
-def _answered(progress: NodeProgress, change: MigChange) -> NodeStep | None:
+def _finish_if_answered(progress: NodeProgress, change: MigChange) -> NodeStep | None:
     """The worker says that it is done, in whichever way; None: it does not."""
-    result = result_of(progress.node, change.apply_attempt)
+    result = find_result(progress.node, change.apply_attempt)
     if result is None:
         return None
     if not result.error:
@@ -301,7 +306,7 @@ def _stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) 
 
 def _stop_manager(progress: NodeProgress, change: MigChange) -> NodeStep:
     """The pods that may run the change are deleted; the node is released once none of them is left."""
-    done = _answered(progress, change)
+    done = _finish_if_answered(progress, change)
     if done is not None:
         return done
     there = [pod for pod in progress.pods if pod.uid in change.pods]

@@ -9,7 +9,7 @@ import msgspec
 from purser.core.names import MIG_CONFIG_LABEL, MIG_RESULT_ANNOTATION, MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import NodeMessage, encode
 from purser.core.node.mig_messages import MigResult, decode_request, decode_result
-from purser.operator.maintenance import Cordoner, NodeStep, NodeTexts, NodeWork, event, lift, patch, to
+from purser.operator.maintenance import CordonOwner, NodeStep, NodeTexts, NodeWork, event, lift_cordon, patch, to
 from purser.operator.model import NodeProgress, NodeView, PatchNode
 from purser.operator.names import MIG_STEP_ANNOTATION, PAUSED_FOR_MIG
 from purser.operator.order import Operand, dependents
@@ -32,7 +32,7 @@ class MigChange(msgspec.Struct, frozen=True, kw_only=True):
     step: StepName
     profile: str
     attempt: str
-    """The node's circumstances (see `circumstances`), then what distinguishes this attempt from others."""
+    """The node's circumstances (see `node_fingerprint`), then what distinguishes this attempt from others."""
     since: float
     """When the step began."""
     why: str = ""
@@ -43,7 +43,7 @@ class MigChange(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def begun(cls, progress: NodeProgress, profile: str, now: float) -> "MigChange":
         """A new try."""
-        return cls(step="checking", profile=profile, attempt=f"{circumstances(progress)}#{now:.3f}", since=now)
+        return cls(step="checking", profile=profile, attempt=f"{node_fingerprint(progress)}#{now:.3f}", since=now)
 
     @property
     def check_attempt(self) -> str:
@@ -118,7 +118,7 @@ def is_managed(progress: NodeProgress, spec: MigManagerSpec) -> bool:
     return spec.enabled and progress.mig_capable and manager is not None and manager.state != "excluded"
 
 
-def circumstances(progress: NodeProgress) -> str:
+def node_fingerprint(progress: NodeProgress) -> str:
     """What a layout does not outlive: the node's boot and its driver's pod. A result counts within the same ones only;
     so does a failure: after a reboot it is tried again."""
     driver = progress.pod_of(Operand.DRIVER)
@@ -127,10 +127,10 @@ def circumstances(progress: NodeProgress) -> str:
 
 def is_current_attempt(attempt: str, progress: NodeProgress) -> bool:
     """The attempt was begun under the present circumstances."""
-    return attempt.partition("#")[0] == circumstances(progress)
+    return attempt.partition("#")[0] == node_fingerprint(progress)
 
 
-def result_now(progress: NodeProgress, profile: str) -> MigResult | None:
+def current_result(progress: NodeProgress, profile: str) -> MigResult | None:
     """What is known of a profile under the present circumstances, if it is more than that the layout differs."""
     result = decode_result(progress.node.annotations.get(MIG_RESULT_ANNOTATION))
     if result is None or result.differs or result.profile != profile:
@@ -138,7 +138,7 @@ def result_now(progress: NodeProgress, profile: str) -> MigResult | None:
     return result if is_current_attempt(result.attempt, progress) else None
 
 
-def result_of(node: NodeView, attempt: str) -> MigResult | None:
+def find_result(node: NodeView, attempt: str) -> MigResult | None:
     """The worker's answer to one request."""
     result = decode_result(node.annotations.get(MIG_RESULT_ANNOTATION))
     return result if result is not None and result.attempt == attempt else None
@@ -177,24 +177,26 @@ def following(change: MigChange, step: StepName, now: float) -> NodeTexts:
 # --- ends
 
 
-OVER: NodeTexts = {MIG_STEP_ANNOTATION: None, MIG_WANTED_ANNOTATION: None}
+CLEARED_ANNOTATIONS: NodeTexts = {MIG_STEP_ANNOTATION: None, MIG_WANTED_ANNOTATION: None}
 
 
 def end(progress: NodeProgress, state: str, why: str, unanswered: MigChange | None = None) -> NodeStep:
     """Whatever happened: in one write the node is given back. What no worker answered is written down for it."""
-    node, annotations = progress.node, OVER
+    node, annotations = progress.node, CLEARED_ANNOTATIONS
     if unanswered is not None:
-        annotations = OVER | {MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))}
+        annotations = CLEARED_ANNOTATIONS | {
+            MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))
+        }
     ended = node_event(node, f"MIG change: {state}: {why}", warning=state == FAILED)
-    return to(given_back(node, why, state_label(state), annotations), ended)
+    return to(give_back_node(node, why, state_label(state), annotations), ended)
 
 
 def abandon(progress: NodeProgress, why: str) -> NodeStep:
     """Before anything was applied: the node is given back, and what is wanted then begins from the start."""
-    return to(given_back(progress.node, why, state_label(None), OVER))
+    return to(give_back_node(progress.node, why, state_label(None), CLEARED_ANNOTATIONS))
 
 
-def given_back(node: NodeView, why: str, labels: NodeTexts, annotations: NodeTexts) -> PatchNode:
+def give_back_node(node: NodeView, why: str, labels: NodeTexts, annotations: NodeTexts) -> PatchNode:
     """The cordon is lifted if it is ours."""
-    marks, unschedulable = lift(node, Cordoner.MIG)
+    marks, unschedulable = lift_cordon(node, CordonOwner.MIG)
     return patch(node, why, labels=labels, annotations=annotations | marks, unschedulable=unschedulable)

@@ -200,8 +200,8 @@ def patched(node: NodeView, patch: PatchNode | None) -> NodeView:
         return node
     return msgspec.structs.replace(
         node,
-        labels=_applied(node.labels, patch.labels),
-        annotations=_applied(node.annotations, patch.annotations),
+        labels=_apply_changes(node.labels, patch.labels),
+        annotations=_apply_changes(node.annotations, patch.annotations),
         unschedulable=node.unschedulable if patch.unschedulable is None else patch.unschedulable,
     )
 
@@ -211,6 +211,6 @@ def changes(wanted: Mapping[str, V], have: Mapping[str, str]) -> dict[str, V]:
     return {key: value for key, value in wanted.items() if have.get(key) != value}
 
 
-def _applied(have: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+def _apply_changes(have: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     together: dict[str, str | None] = {**have, **changes}
     return {key: value for key, value in together.items() if value is not None}

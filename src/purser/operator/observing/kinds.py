@@ -8,19 +8,19 @@ from typing import Any, Never
 import msgspec
 import structlog
 
-from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, untyped
+from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, untyped_resource
 from purser.kube.backoff import Backoff
 from purser.kube.errors import ForbiddenError
 from purser.kube.objects import Identified
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES
-from purser.operator.manifests import MONITORS, OWNED
+from purser.operator.manifests import MONITORS, OWNED_KINDS
 from purser.operator.model import ObjectKey
 from purser.operator.names import NFD_GROUP, WORKLOAD_LABEL
 
 log = structlog.get_logger("purser.operator")
 
-DEFINITIONS = untyped(
+DEFINITIONS = untyped_resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 
@@ -42,7 +42,7 @@ class _ServedKinds(msgspec.Struct, frozen=True):
     resources: tuple[_ServedKind, ...] = ()
 
 
-_BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*OWNED, *MONITORS)}
+_BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*OWNED_KINDS, *MONITORS)}
 
 
 def resource_of(key: ObjectKey) -> Resource[Raw]:
@@ -64,7 +64,7 @@ async def is_namespace(client: Client, name: str) -> bool:
     return True
 
 
-def no_namespace(name: str) -> str:
+def missing_namespace_text(name: str) -> str:
     """That there is no such namespace, in one sentence with what to do."""
     make = f"kubectl create namespace {name}"
     return f"namespace {name} does not exist: use --namespace to name the operator's namespace, or run {make}"
@@ -80,7 +80,7 @@ async def is_served(client: Client, resource: Resource[Any]) -> bool:
     return any(each.name == resource.plural for each in kinds)
 
 
-async def takes_node_features(client: Client) -> bool:
+async def is_node_feature_api_used(client: Client) -> bool:
     """Whether node-feature-discovery looks at NodeFeature objects: where it has them, except for OpenShift's, which has
     that turned off. Raises `KubeError`."""
     return await is_served(client, NODE_FEATURES) and not await is_served(client, _OPENSHIFT)
@@ -97,7 +97,7 @@ async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
     also where no ClusterPolicy exists."""
     found: list[dict[str, Any]] = []
     for version, plural, kind in _KINDS:
-        resource = untyped("nvidia.com", version, plural, kind, namespaced=False)
+        resource = untyped_resource("nvidia.com", version, plural, kind, namespaced=False)
         try:
             listed = (await client.list(resource)).items
         except NotFoundError:

@@ -29,7 +29,7 @@ from purser.kube.objects import Node
 from purser.kube.pod_details import DETAILED_PODS
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
 from purser.kube.resources import NODES
-from purser.operator.manifests import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
+from purser.operator.manifests import CONFIG_MAPS, MONITORS, OWNED_KINDS, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.model import AppliedObject, NodeView, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
@@ -37,13 +37,13 @@ from purser.operator.observing.kinds import (
     RIVALS,
     follow_if_served,
     is_namespace,
+    is_node_feature_api_used,
     poll_forever,
-    takes_node_features,
 )
 from purser.operator.observing.views import ObservedState, ViewCache, config_view, node_view, pod_view, snapshot_of
 from purser.operator.observing.workloads import Workloads
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.policy.decoding import UNDEFINED, namespace_of_operator
+from purser.operator.policy.decoding import MISSING_DEFINITION_MESSAGE, namespace_of_operator
 
 log = structlog.get_logger("purser.operator")
 
@@ -56,7 +56,7 @@ VERSION = "the server's version"
 NODE_FEATURES = "whether NodeFeature objects are served"
 
 T = TypeVar("T")
-_OF_OTHERS = (RUNTIME_CLASSES, CONFIG_MAPS)
+_FOREIGN_KINDS = (RUNTIME_CLASSES, CONFIG_MAPS)
 """Kinds of which those of others are followed, too: what is there under a wanted name; what the policy names."""
 Inspect = Callable[[Snapshot], Collection[str]]
 """Names the nodes whose other pods a round has to know, by a snapshot without any."""
@@ -98,9 +98,9 @@ class Observer:
                 client,
                 each,
                 namespace if each.namespaced else None,
-                label_selector=None if each in _OF_OTHERS else owned,
+                label_selector=None if each in _FOREIGN_KINDS else owned,
             )
-            for each in (*OWNED, *MONITORS)
+            for each in (*OWNED_KINDS, *MONITORS)
         }
         self._rivals = Informer(client, RIVALS)
         self._workloads = Workloads(client, namespace, self._notify)
@@ -108,7 +108,7 @@ class Observer:
         self._policy_version = "v1"
         written: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
         self._informers = {_resource_name(each.resource): each for each in written}
-        self._served: set[Resource[Any]] = {CLUSTER_POLICIES, NODES, DETAILED_PODS, *OWNED}
+        self._served: set[Resource[Any]] = {CLUSTER_POLICIES, NODES, DETAILED_PODS, *OWNED_KINDS}
         self._ready = asyncio.Event()
         self._awaited: dict[str, Callable[[], bool]] = {VERSION: self._ready.is_set}
         self._troubles: dict[str, Callable[[], KubeError | None]] = {VERSION: lambda: self._no_version}
@@ -154,18 +154,25 @@ class Observer:
         self._policy_version = await self._find_policy_version()
         self._budgets = Informer(self._client, budgets_resource(self._policy_version))
         optional: list[Informer[Any]] = [*(self._owned[each] for each in MONITORS), self._rivals]
-        certain: list[Informer[Any]] = [self._nodes, self._pods, self._budgets, *(self._owned[each] for each in OWNED)]
-        (optional if self._policies_may_be_unknown else certain).append(self._policies)
+        required: list[Informer[Any]] = [
+            self._nodes,
+            self._pods,
+            self._budgets,
+            *(self._owned[each] for each in OWNED_KINDS),
+        ]
+        (optional if self._policies_may_be_unknown else required).append(self._policies)
         async with asyncio.TaskGroup() as group:
             known = {
                 _resource_name(informer.resource): self._follow_if_served(group, informer) for informer in optional
             }
-            known |= {_resource_name(informer.resource): self._follow(group, informer) for informer in certain}
+            known |= {_resource_name(informer.resource): self._follow(group, informer) for informer in required}
             known[NODE_FEATURES] = looked = asyncio.Event()
             look = partial(poll_forever, self._takes_node_features, self._clock, looked)
             group.create_task(self._keep_going(NODE_FEATURES, look))
             self._awaited = {what: event.is_set for what, event in known.items()}
-            self._troubles = {_resource_name(each.resource): partial(_error_of, each) for each in (*optional, *certain)}
+            self._troubles = {
+                _resource_name(each.resource): partial(_informer_error, each) for each in (*optional, *required)
+            }
             self._troubles[NODE_FEATURES] = lambda: None
             for event in known.values():
                 await event.wait()
@@ -262,7 +269,7 @@ class Observer:
             self._client.failures.malformed(NODES, node, message)
 
     async def _takes_node_features(self) -> None:
-        takes = await takes_node_features(self._client)
+        takes = await is_node_feature_api_used(self._client)
         if takes != self._node_features:
             self._node_features = takes
             self._notify()
@@ -271,7 +278,7 @@ class Observer:
         try:
             async with asyncio.timeout(KIND_LIST_TIMEOUT_S):
                 for called in resources:
-                    await self._informers[called].relist()
+                    await self._informers[called].wait_for_relist()
         except TimeoutError:
             raise ApiUnavailableError(
                 f"{', '.join(sorted(resources))} were not listed within {KIND_LIST_TIMEOUT_S:g} s"
@@ -315,7 +322,7 @@ class Observer:
     def _missing_words(self, what: str) -> str:
         error = self._troubles[what]()
         if what == _resource_name(CLUSTER_POLICIES) and isinstance(error, NotFoundError):
-            return f"{what} ({UNDEFINED})"
+            return f"{what} ({MISSING_DEFINITION_MESSAGE})"
         return f"{what} ({error})" if error is not None else what
 
     def _notify(self) -> None:
@@ -328,7 +335,7 @@ class Observer:
             del self.settled[key]
 
 
-def _error_of(informer: Informer[Any]) -> KubeError | None:
+def _informer_error(informer: Informer[Any]) -> KubeError | None:
     return informer.error
 
 

@@ -11,7 +11,7 @@ from purser.core.grant.signing import GrantError, read
 from purser.core.kubernetes.times import parsed
 from purser.core.model import Enforcement
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 from purser.kube import Raw, key_of
 from purser.kube.objects import Node, NodeCondition
 from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, DetailedPod, PodCondition, PodSummary
@@ -106,7 +106,7 @@ def pod_view(pod: DetailedPod) -> OperandPod:
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        node=pod.spec.node_name or _pinned_to(pod),
+        node=pod.spec.node_name or _pinned_node(pod),
         operand=metadata.labels.get(OPERAND_LABEL, ""),
         daemon_set=_controller(pod, "DaemonSet"),
         template=metadata.labels.get(TEMPLATE_LABEL, ""),
@@ -190,7 +190,7 @@ def _asked(pod: PodSummary) -> set[str]:
     return {name for each in containers for name in (*each.resources.limits, *each.resources.requests)}
 
 
-def _pinned_to(pod: DetailedPod) -> str:
+def _pinned_node(pod: DetailedPod) -> str:
     """The node that the DaemonSet controller made the pod for: it may run nowhere else."""
     terms = pod.spec.affinity.node_affinity.required.node_selector_terms
     fields = (each for term in terms for each in term.match_fields)
@@ -271,7 +271,7 @@ def snapshot_of(
     known: ObservedState, *, now: float, namespace: str, purser_image: str, settled: Mapping[ObjectKey, AppliedObject]
 ) -> Snapshot:
     """All of one instant, in the order of names and not in that in which it came."""
-    names = sorted(known.node_views, key=natural)
+    names = sorted(known.node_views, key=natural_sort_key)
     owned = [obj for store in known.owned for obj in _in_order(store)]
     return Snapshot(
         now=now,

@@ -63,7 +63,7 @@ class Workloads:
             while True:
                 await self._until(lambda: not self._wanted <= self._known)
                 self._listing = self._wanted
-                await informer.relist()
+                await informer.wait_for_relist()
                 self._known |= self._listing
                 await self._changed()
                 self._on_change()

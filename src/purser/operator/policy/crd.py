@@ -17,7 +17,7 @@ import msgspec
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubernetes.selectors import PATTERN
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
-from purser.operator.policy.decoding import DRIVER_VERSION, MAX_PROFILES, MOVING_LABELS
+from purser.operator.policy.decoding import CHANGING_LABELS, DRIVER_VERSION, MAX_PROFILES
 from purser.operator.policy.spec import ClusterPolicySpec, ClusterPolicyStatus
 
 Schema = dict[str, Any]
@@ -26,7 +26,7 @@ _PLAIN: dict[Any, Schema] = {
     int: {"type": "integer", "format": "int64"},
     str: {"type": "string"},
 }
-_EMPTY_IS_ABSENT = ("string", "array", "object")
+_NULLABLE_TYPES = ("string", "array", "object")
 """Optional fields of these types may be null, which is as if they were absent. An API server that was built with a Go
 newer than its own time takes an empty text for null, and would refuse it."""
 
@@ -96,7 +96,7 @@ def _struct(kind: type[msgspec.Struct], defaults: bool) -> Schema:
             required.append(field.encode_name)
         elif defaults and (default := _default(field.default)) is not None:
             schema["default"] = default
-        elif schema.get("type") in _EMPTY_IS_ABSENT:
+        elif schema.get("type") in _NULLABLE_TYPES:
             schema["nullable"] = True
         properties[field.encode_name] = schema
     return {"type": "object", **({"required": required} if required else {}), "properties": properties}
@@ -150,7 +150,7 @@ def _union(members: tuple[Any, ...], defaults: bool) -> Schema:
 
 Raw = dict[str, Any]
 
-_LIST = "x-kubernetes-list-type"
+_LIST_TYPE = "x-kubernetes-list-type"
 _KEYS = "x-kubernetes-list-map-keys"
 _RULES = "x-kubernetes-validations"
 
@@ -164,7 +164,7 @@ def _at_least_one(done: str) -> Schema:
 _NODES: Schema = {
     _RULES: [
         {
-            "rule": f"[{', '.join(repr(label) for label in MOVING_LABELS)}].all(label, !(label in self))",
+            "rule": f"[{', '.join(repr(label) for label in CHANGING_LABELS)}].all(label, !(label in self))",
             "message": "selects nodes by a label that the operator itself writes: use another label",
         }
     ]
@@ -188,7 +188,7 @@ _EXTRA_SCHEMA: dict[str, Schema] = {
         ]
     },
     "devicePlugin.slots": {"minimum": 1, "maximum": MAX_SLOTS},
-    "driver.profiles": {"maxItems": MAX_PROFILES, _LIST: "map", _KEYS: ["name"]},
+    "driver.profiles": {"maxItems": MAX_PROFILES, _LIST_TYPE: "map", _KEYS: ["name"]},
     "driver.profiles[].nodeSelector": {"minProperties": 1, **_NODES},
     "driver.requirements": {"maxItems": MAX_PROFILES},
     "driver.requirements[].nodeSelector": _NODES,
@@ -272,7 +272,7 @@ def _schema() -> Schema:
     status["description"] = "State of the GPU stack."
     _complete(spec, "")
     for name, key in (("conditions", "type"), ("operands", "name"), ("pools", "name")):
-        status["properties"][name].update({_LIST: "map", _KEYS: [key]})
+        status["properties"][name].update({_LIST_TYPE: "map", _KEYS: [key]})
     return {
         "type": "object",
         "description": "The GPU stack of a cluster, rolled out by Purser's operator. The oldest policy is active.",
@@ -290,7 +290,7 @@ def _complete(schema: Schema, place: str) -> None:
     """Add to the schema at ``place``, and to those below it, what types do not say; in place."""
     schema.update(_EXTRA_SCHEMA.get(place, {}))
     if place.rpartition(".")[2] == "env":
-        schema.update({_LIST: "map", _KEYS: ["name"]})
+        schema.update({_LIST_TYPE: "map", _KEYS: ["name"]})
     for name, each in schema.get("properties", {}).items():
         _complete(each, f"{place}.{name}" if place else name)
     if "items" in schema:

@@ -29,7 +29,7 @@ DRIVER_VERSION = r"[0-9]+(\.[0-9]+)*"
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LONGEST_NAME = 253
 
-MOVING_LABELS = (
+CHANGING_LABELS = (
     *(operand.deploy_label for operand in Operand),
     MIG_STATE_LABEL,
     POOL_LABEL,
@@ -73,7 +73,7 @@ def _plugin(spec: ClusterPolicySpec) -> Iterator[str]:
 
 
 def _driver(driver: DriverSpec) -> Iterator[str]:
-    for name in _repeated(profile.name for profile in driver.profiles):
+    for name in _find_repeated(profile.name for profile in driver.profiles):
         yield f"spec.driver.profiles: duplicate name {name}: profile names must be unique"
     for place, profile in enumerate(driver.profiles):
         if not profile.node_selector:
@@ -90,12 +90,12 @@ def _driver(driver: DriverSpec) -> Iterator[str]:
                 yield f"spec.driver.requirements[{place}]: {version!r} {why}"
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _find_repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _selector(section: str, selector: Mapping[str, str]) -> Iterator[str]:
-    for label in sorted(selector.keys() & set(MOVING_LABELS)):
+    for label in sorted(selector.keys() & set(CHANGING_LABELS)):
         why = "which the operator itself writes: use another label"
         yield f"spec.{section}.nodeSelector selects nodes by {label}, {why}"
 
@@ -125,7 +125,7 @@ def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
         if isinstance(value, msgspec.Struct):
             yield from _variables(value, where)
         elif isinstance(value, tuple) and value and isinstance(value[0], EnvVar):
-            for name in _repeated(each.name for each in value):
+            for name in _find_repeated(each.name for each in value):
                 yield f"{where}: duplicate variable {name}: set each variable only once"
         elif isinstance(value, tuple):
             for place, each in enumerate(value):
@@ -172,8 +172,8 @@ _PHRASES = {
     "Invalid enum value": "invalid value",
     "Object missing required field": "missing required field",
 }
-_PLACE = " - at `$"
-_UNQUOTED = frozenset({"bool", "date", "datetime", "float", "int"})
+_PLACE_MARK = " - at `$"
+_UNQUOTED_TYPES = frozenset({"bool", "date", "datetime", "float", "int"})
 """What YAML makes of texts without quotes."""
 
 
@@ -190,19 +190,19 @@ def decode(raw: Mapping[str, Any]) -> ClusterPolicy:
         policy = msgspec.convert(_without_nulls(dict(raw)), ClusterPolicy)
     except msgspec.ValidationError as error:
         place = _place(error)
-        raise PolicyError(f"{place}: {in_words(error)}" if place else in_words(error)) from error
+        raise PolicyError(f"{place}: {describe_error(error)}" if place else describe_error(error)) from error
     found = problems(policy.spec)
     if found:
         raise PolicyError("; ".join(found))
     return policy
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What is wrong with a value, for people who write YAML: msgspec speaks of Python's types."""
-    problem = str(error).partition(_PLACE)[0]
+    problem = str(error).partition(_PLACE_MARK)[0]
     if match := re.fullmatch(r"Expected `(.+)`, got `(.+)`", problem):
         wanted, found = match[1].split(" | "), match[2]
-        hint = ": put it in quotes" if "str" in wanted and found in _UNQUOTED else ""
+        hint = ": put it in quotes" if "str" in wanted and found in _UNQUOTED_TYPES else ""
         return f"must be {' or '.join(map(_word, wanted))}, not {_word(found)}{hint}"
     for theirs, ours in _PHRASES.items():
         problem = problem.replace(theirs, ours)
@@ -214,7 +214,7 @@ def _word(kind: str) -> str:
 
 
 def _place(error: msgspec.ValidationError) -> str:
-    return str(error).partition(_PLACE)[2].rstrip("`").removeprefix(".")
+    return str(error).partition(_PLACE_MARK)[2].rstrip("`").removeprefix(".")
 
 
 def _without_nulls(value: Any) -> Any:
@@ -234,7 +234,7 @@ Raw = Mapping[str, Any]
 """A ClusterPolicy as it came from the API."""
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class ChosenPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of a cluster by what becomes of them."""
 
     raw: Raw | None = None
@@ -249,15 +249,15 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """Those that were asked to go, and wait for the operator's finalizer."""
 
 
-def choose(policies: Sequence[Raw]) -> Chosen:
+def choose(policies: Sequence[Raw]) -> ChosenPolicies:
     """The oldest policy is active, of equally old ones the first by name. One that cannot be decoded counts, too: a
     mistake in it must not hand the cluster to another policy."""
     staying = sorted((each for each in policies if not is_leaving(each)), key=_age)
     leaving = tuple(sorted((each for each in policies if is_leaving(each) and has_finalizer(each)), key=_age))
     if not staying:
-        return Chosen(leaving=leaving)
-    policy, problem = _decoded(staying[0])
-    return Chosen(raw=staying[0], policy=policy, problem=problem, ignored=tuple(staying[1:]), leaving=leaving)
+        return ChosenPolicies(leaving=leaving)
+    policy, problem = _try_decode(staying[0])
+    return ChosenPolicies(raw=staying[0], policy=policy, problem=problem, ignored=tuple(staying[1:]), leaving=leaving)
 
 
 def namespace_of_operator(policies: Sequence[Raw]) -> str:
@@ -312,7 +312,7 @@ def _age(raw: Raw) -> tuple[str, str]:
     return str(raw["metadata"].get("creationTimestamp") or ""), name_of(raw)
 
 
-def _decoded(raw: Raw) -> tuple[ClusterPolicy | None, str]:
+def _try_decode(raw: Raw) -> tuple[ClusterPolicy | None, str]:
     try:
         policy = decode({**raw, "status": {}})
         return msgspec.structs.replace(policy, status=old_status(raw)), ""
@@ -320,4 +320,4 @@ def _decoded(raw: Raw) -> tuple[ClusterPolicy | None, str]:
         return None, str(error)
 
 
-UNDEFINED = f"the CustomResourceDefinition of {KIND} does not exist: run purser operator crd --apply"
+MISSING_DEFINITION_MESSAGE = f"the CustomResourceDefinition of {KIND} does not exist: run purser operator crd --apply"

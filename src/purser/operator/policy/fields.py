@@ -195,10 +195,10 @@ class Sidecar(Image, frozen=True, kw_only=True):
 # --- images
 
 
-Parts = tuple[str, str, str]
+ImageParts = tuple[str, str, str]
 """Repository, image and version of a reference."""
 
-DEFAULTS: dict[str, Parts] = {
+DEFAULTS: dict[str, ImageParts] = {
     "driver": ("nvcr.io/nvidia", "driver", "595.91.07"),
     "driver-manager": ("nvcr.io/nvidia/cloud-native", "k8s-driver-manager", "v0.12.0"),
     "container-toolkit": ("nvcr.io/nvidia/k8s", "container-toolkit", "v1.20.0"),
@@ -214,9 +214,9 @@ DEFAULTS: dict[str, Parts] = {
 """By container. Images that are not here are Purser's own: their parts are the operator's, see `split`."""
 
 
-def reference(default: Parts, image: Image, *, suffix: str = "") -> str:
+def reference(default: ImageParts, image: Image, *, suffix: str = "") -> str:
     """The image of a container. ``suffix`` (a driver's OS and kernel) is appended to a tag, never to a digest; nodes
-    report it, and `tag_part` says what a tag can hold of it.
+    report it, and `image_tag_part` says what a tag can hold of it.
 
     A whole reference in `image.image` is taken as it is, where no other part is given; a registry and path in it
     count as the repository. Parts that are left out come from ``default``; empty ones of that stay away.
@@ -229,10 +229,10 @@ def reference(default: Parts, image: Image, *, suffix: str = "") -> str:
     name = f"{repository}/{base}" if repository else base
     if version.startswith("sha256:"):
         return f"{name}@{version}"
-    return f"{name}:{version}{tag_part(suffix)}" if version else name
+    return f"{name}:{version}{image_tag_part(suffix)}" if version else name
 
 
-def tag_part(text: str) -> str:
+def image_tag_part(text: str) -> str:
     """What nodes report, as a part of an image's tag: ``_`` for every character that no tag has, such as the plus sign
     of ``5.14.0-570.el9_6.aarch64+64k``.
 
@@ -242,7 +242,7 @@ def tag_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
 
 
-def split(whole: str) -> Parts:
+def split(whole: str) -> ImageParts:
     """The parts of a reference; those that are not there are empty. Of a tag and a digest the digest counts."""
     path, at, digest = whole.partition("@")
     repository, _, base = path.rpartition("/")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from purser.core.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
-from purser.core.wording import NaturalKey, counted, natural, some
+from purser.core.wording import NaturalKey, counted, natural_sort_key, some
 from purser.operator.maintenance import is_over
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, PlannedChanges, patched
 from purser.operator.names import MIG_STEP_ANNOTATION, UPGRADE_TARGET_ANNOTATION
@@ -42,7 +42,7 @@ from purser.operator.upgrade.states import (
 _IDLE_STATES = frozenset({State.UNKNOWN.value, State.REQUIRED.value, State.DONE.value, State.FAILED.value})
 
 
-def may_be_under_way(isolated: IsolatedNode) -> bool:
+def could_be_under_way(isolated: IsolatedNode) -> bool:
     """Its upgrade may have begun."""
     return _state(isolated) not in _IDLE_STATES
 
@@ -51,7 +51,7 @@ def may_be_unavailable(isolated: IsolatedNode) -> bool:
     """It may take no new pods, or soon will not."""
     node = isolated.node
     held = node.unschedulable or MIG_STEP_ANNOTATION in node.annotations
-    return held or not node.ready or may_be_under_way(isolated)
+    return held or not node.ready or could_be_under_way(isolated)
 
 
 def may_have_failed(isolated: IsolatedNode, fleet: UpgradeInputs) -> bool:
@@ -99,13 +99,15 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     for each in fleet.isolated:
         if _is_selected(each.node, fleet):
             return CanaryHold(f"canary node {each.node.name} is excluded from this reconciliation: {each.why}")
-    given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _ended_badly(each)]
+    given_up = [
+        each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _has_ended_badly(each)
+    ]
     counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
     if not counted and given_up:
         return CanaryHold()
     if not counted:
         return CanaryHold("no canary node can be upgraded" if canaries else "no GPU node matches canary.nodeSelector")
-    unwell = sorted((each.node.name for each in counted if not _has_succeeded(each)), key=natural)
+    unwell = sorted((each.node.name for each in counted if not _has_succeeded(each)), key=natural_sort_key)
     if unwell:
         return CanaryHold(f"canary node {unwell[0]} is not healthy yet")
     # A time that is still to come counts as now: it would never run out.
@@ -113,7 +115,7 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     return CanaryHold("the canaries' soak time is not over yet", until) if fleet.now < until else CanaryHold()
 
 
-def _ended_badly(progress: NodeProgress) -> bool:
+def _has_ended_badly(progress: NodeProgress) -> bool:
     """Its upgrade came to an end, and not a good one."""
     return state_of(progress.node) in (State.FAILED, State.DONE) and not _has_succeeded(progress)
 
@@ -184,22 +186,22 @@ def _is_worse(progress: NodeProgress) -> bool:
     return state is State.DONE and is_there and state_name(Operand.DRIVER, progress) == "failing"
 
 
-def halt(fleet: UpgradeInputs) -> str:
+def halt_reason(fleet: UpgradeInputs) -> str:
     """Why no further upgrade starts: too many whose new driver does not work. Empty: the upgrade goes on."""
     bad = {each.node.name for each in regressions(fleet)}
     bad |= {each.node.name for each in fleet.isolated if may_have_failed(each, fleet)}
     if not fleet.policy.halt_after_failures or len(bad) < fleet.policy.halt_after_failures:
         return ""
-    names = sorted(bad, key=natural)
+    names = sorted(bad, key=natural_sort_key)
     return f"the new driver fails on {counted(len(bad), 'node')}: {some(names)}"
 
 
-def delays_others(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+def holds_up_others(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """Whether `turn` lets others wait for it: it takes room, goes first, or is among those that halt the upgrade."""
     return is_unavailable(progress, fleet) or is_canary(progress, fleet) or is_regression(progress, fleet)
 
 
-def could_begin(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+def needs_only_turn(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """Whether it needs nothing but its turn, as far as the node itself goes."""
     return is_due(progress) and not skip_reason(progress) and progress.node.name not in fleet.busy
 
@@ -212,7 +214,7 @@ def turn(fleet: UpgradeInputs) -> UpgradeTurn:
     skipped = {each.node.name: why for each in due if (why := skip_reason(each))}
     ready = [each for each in due if each.node.name not in skipped]
     ready.sort(key=lambda each: order(each, fleet))
-    halted, held = halt(fleet), hold(fleet)
+    halted, held = halt_reason(fleet), hold(fleet)
     parallel = _parallel_slots(fleet)
     room = fleet.max_unavailable - sum(is_unavailable(each, fleet) for each in fleet.node_progress)
     room -= sum(may_be_unavailable(each) for each in fleet.isolated)
@@ -220,7 +222,7 @@ def turn(fleet: UpgradeInputs) -> UpgradeTurn:
     begin: list[NodeProgress] = []
     waiting: dict[str, str] = {}
     for each in ready:
-        why = _reason_to_wait(each, fleet, halted, held, parallel, room)
+        why = _wait_reason(each, fleet, halted, held, parallel, room)
         if why:
             waiting[each.node.name] = why
             continue
@@ -233,11 +235,11 @@ def turn(fleet: UpgradeInputs) -> UpgradeTurn:
 def _parallel_slots(fleet: UpgradeInputs) -> int:
     if fleet.policy.max_parallel_upgrades == 0:
         return len(fleet.node_progress)
-    begun = sum(_may_begin_now(each, fleet) for each in fleet.node_progress)
-    return fleet.policy.max_parallel_upgrades - begun - sum(may_be_under_way(each) for each in fleet.isolated)
+    begun = sum(_can_begin_now(each, fleet) for each in fleet.node_progress)
+    return fleet.policy.max_parallel_upgrades - begun - sum(could_be_under_way(each) for each in fleet.isolated)
 
 
-def _may_begin_now(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+def _can_begin_now(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     node = progress.node
     if node.ready or is_untouched(progress):  # one that is away is given back in this round
         return is_under_way(node)
@@ -248,10 +250,10 @@ def _may_begin_now(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
 def order(progress: NodeProgress, fleet: UpgradeInputs) -> tuple[bool, bool, NaturalKey]:
     """By which nodes have their turn: canaries first; those that failed before come after the others."""
     failed_before = UPGRADE_FAILURE_ANNOTATION in progress.node.annotations
-    return not is_canary(progress, fleet), failed_before, natural(progress.node.name)
+    return not is_canary(progress, fleet), failed_before, natural_sort_key(progress.node.name)
 
 
-def _reason_to_wait(
+def _wait_reason(
     progress: NodeProgress, fleet: UpgradeInputs, halted: str, held: CanaryHold, parallel: int, room: int
 ) -> str:
     if halted:
@@ -265,7 +267,7 @@ def _reason_to_wait(
         return f"at most {most} may be upgraded at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.
     if room <= 0 and not is_unavailable(progress, fleet):
-        return fleet.no_room
+        return fleet.unavailable_limit_text
     if progress.node.name in fleet.busy:  # last: a MIG change may itself wait for the same room
         return "a MIG change or a reboot is in progress on the node"
     return ""

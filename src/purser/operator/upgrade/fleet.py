@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.wording import counted, natural, some
-from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_of
+from purser.core.wording import counted, natural_sort_key, some
+from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_by_node
 from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
 from purser.operator.policy.spec import UpgradeStatus
 from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade.budget import UpgradeTurn, fleet_target
 from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
-    UNDER_WAY,
+    STATES_UNDER_WAY,
     State,
     UpgradeInputs,
     daemonset_problem,
@@ -33,14 +33,14 @@ def advance(fleet: UpgradeInputs, now: UpgradeTurn) -> PlannedChanges:
     if not fleet.policy.auto_upgrade:
         return PlannedChanges(patches=_released(fleet), gauges=_gauges(fleet, now))
     ledger = DisruptionLedger(fleet.budgets)
-    nodes = sorted(fleet.node_progress, key=lambda each: natural(each.node.name))
+    nodes = sorted(fleet.node_progress, key=lambda each: natural_sort_key(each.node.name))
     steps = {each.node.name: next_step(each, fleet, ledger) for each in nodes}
     begun = {each.node.name: begin(each, fleet) for each in now.begin}
     planned = planned_changes_of(steps | begun, fleet.now, now.hold.until if now.waiting else None)
     return msgspec.structs.replace(
         planned,
-        events=(*_news_of_policy(fleet, now), *planned.events),
-        waits=waits_of(steps),  # also of nodes that begin now: some say why their last upgrade failed
+        events=(*_policy_events(fleet, now), *planned.events),
+        waits=waits_by_node(steps),  # also of nodes that begin now: some say why their last upgrade failed
         gauges=_gauges(fleet, now),
     )
 
@@ -66,7 +66,7 @@ def _released(fleet: UpgradeInputs) -> dict[str, PatchNode]:
     return {each.node: each for each in made if each is not None}
 
 
-def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[EmitEvent, ...]:
+def _policy_events(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[EmitEvent, ...]:
     if not now.halted or not now.waiting:
         return ()
     name, uid = fleet.policy_ref
@@ -88,9 +88,9 @@ def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[EmitEvent, 
 def _counts(fleet: UpgradeInputs) -> dict[str, int]:
     counts = dict.fromkeys(("pending", "in_progress", "done", "failed", "skipped"), 0)
     for progress in fleet.node_progress:
-        if is_managed(progress) or state_of(progress.node) in UNDER_WAY:
+        if is_managed(progress) or state_of(progress.node) in STATES_UNDER_WAY:
             state = state_of(progress.node)
-            if state in UNDER_WAY:
+            if state in STATES_UNDER_WAY:
                 counts["in_progress"] += 1
             elif state is State.FAILED:
                 counts["failed"] += 1
@@ -132,12 +132,12 @@ def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, co
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:
         parts.append(f"no upgrade can start: {next(iter(now.waiting.values()))}")
-    parts += _named(_blocked_sentences(fleet, planned))
+    parts += _named(_describe_blocked(fleet, planned))
     parts += _named({name: f"skipped: {why}" for name, why in now.skipped.items()})
     return "; ".join(parts)
 
 
-def _blocked_sentences(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
+def _describe_blocked(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
     """What nodes wait for that failed, and then what those do that are under way."""
     failed = {each.node.name for each in fleet.node_progress if failure_of(each.node)}
     busy = {each.node.name for each in fleet.node_progress if is_under_way(each.node)} - failed

@@ -10,18 +10,18 @@ from purser.core.names import UPGRADE_STATE_LABEL
 from purser.core.wording import counted
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
-    Cordoner,
+    CordonOwner,
     DisruptionLedger,
     NodeStep,
     NodeTexts,
     Rules,
-    ask_again,
     deadline,
     drained_pods,
     evictable_gpu_pods,
     is_cordoned_by,
     is_over,
     jobs,
+    next_eviction_time,
     patch,
     request_evictions,
     to,
@@ -37,20 +37,20 @@ from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion
 from purser.operator.upgrade.replacing import replace, validate
 from purser.operator.upgrade.states import (
-    EMPTYING,
-    REQUESTED,
-    UNDER_WAY,
+    EMPTYING_STATES,
+    REQUESTED_VALUE,
+    STATES_UNDER_WAY,
     State,
     UpgradeInputs,
     daemonset_problem,
     has_clock,
     is_due,
     is_managed,
+    is_restart_only,
     is_untouched,
     is_valid,
     not_ready_deadline,
     reached_target,
-    restarts_only,
     stale_pod,
     state_of,
     step_start,
@@ -72,7 +72,7 @@ from purser.operator.upgrade.writes import (
 
 
 NOT_READY = "the node is NotReady"
-_OLD_DRIVER_RUNS = "the old driver is still running, so the node is uncordoned and requeued for upgrade"
+_OLD_DRIVER_RUNS_MESSAGE = "the old driver is still running, so the node is uncordoned and requeued for upgrade"
 
 
 def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -80,7 +80,7 @@ def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     failures meanwhile do not count against its driver, and it keeps its turn for a while (`budget`)."""
     node = progress.node
     if is_untouched(progress):
-        why = f"{NOT_READY}; {_OLD_DRIVER_RUNS}"
+        why = f"{NOT_READY}; {_OLD_DRIVER_RUNS_MESSAGE}"
         return to(requeue(node, why), node_event(node, why))
     until = not_ready_deadline(node, fleet)
     if until is None:
@@ -100,7 +100,7 @@ def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger
     workloads = fleet.workloads.get(progress.node.name)
     if stale_pod(progress) is None:
         return _driver_replaced_elsewhere(progress, fleet)
-    if restarts_only(progress):
+    if is_restart_only(progress):
         return to(
             cordon_and_continue(progress, fleet, "only the driver pod has to restart now, so other pods may stay")
         )
@@ -132,12 +132,12 @@ def _evict(
     section: PodDeletion | Drain = policy.drain if drains else policy.gpu_pod_deletion
     left = drained_pods(workloads, policy.drain.pod_selector) if drains else evictable_gpu_pods(workloads)
     if not left:
-        return _emptied(progress, fleet)
+        return _begin_restart(progress, fleet)
     reason = "drain for a driver upgrade" if drains else "driver upgrade"
     leaving = request_evictions(left, Rules.of(section), ledger, reason)
     waits, until = leaving.describe(left), deadline(step_start(progress.node), section.timeout_seconds)
     if not is_over(until, fleet.now):
-        return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
+        return NodeStep(evictions=leaving.evictions, waits=waits, until=next_eviction_time(fleet.now, until))
     if drains:
         why = f"the drain did not finish within {section.timeout_seconds} s: {waits}"
         return fail_and_uncordon(progress, fleet, why)
@@ -147,7 +147,7 @@ def _evict(
     return fail_and_uncordon(progress, fleet, why)
 
 
-def _emptied(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
+def _begin_restart(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     why = "operands are paused and the driver is replaced"
     return to(enter(progress, State.RESTART, fleet.now, why), node_event(progress.node, why))
 
@@ -166,16 +166,16 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     node, state = progress.node, state_of(progress.node)
     if not is_managed(progress) and not progress.waits:
         return to(release(node, progress.obstacle or "the node's driver is not managed by the operator"))
-    if state in UNDER_WAY and not node.ready:
+    if state in STATES_UNDER_WAY and not node.ready:
         return away(progress, fleet)
     if progress.waits:  # which driver it gets is not known for now: nothing is begun, and nothing given back
-        return _stop_clock(progress, progress.waits) if state in UNDER_WAY else NodeStep(waits=progress.waits)
-    if state not in UNDER_WAY:
+        return _stop_clock(progress, progress.waits) if state in STATES_UNDER_WAY else NodeStep(waits=progress.waits)
+    if state not in STATES_UNDER_WAY:
         return _failed(progress, fleet) if state is State.FAILED else _idle(progress, fleet)
     if progress.untolerated and is_untouched(progress):
-        why = f"{progress.untolerated}; {_OLD_DRIVER_RUNS}"
+        why = f"{progress.untolerated}; {_OLD_DRIVER_RUNS_MESSAGE}"
         return to(requeue(node, why), node_event(node, why, warning=True))
-    if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _pods_kept_away(progress)):
+    if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _taint_obstacle(progress)):
         return _stop_clock(progress, why)
     if not has_clock(node, fleet.now):
         annotations: NodeTexts = {
@@ -183,7 +183,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
             UPGRADE_AWAY_SINCE_ANNOTATION: None,
         }
         return to(patch(node, "timeout started", annotations=annotations))
-    if (state in EMPTYING or state is State.RESTART) and not node.unschedulable:
+    if (state in EMPTYING_STATES or state is State.RESTART) and not node.unschedulable:
         return to(patch(node, "cordoned for a driver upgrade", annotations=cordoned(node), unschedulable=True))
     return _STEPS[state](progress, fleet, ledger)
 
@@ -192,13 +192,13 @@ def begin(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     """It is this node's turn."""
     node = progress.node
     pod = stale_pod(progress)
-    asked = node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED and pod is not None
+    asked = node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED_VALUE and pod is not None
     annotations: NodeTexts = {UPGRADE_REQUESTED_ANNOTATION: pod.uid} if asked and pod is not None else {}
     begun = enter(progress, State.CORDON, fleet.now, "starting the driver upgrade", annotations=annotations)
     return to(begun, node_event(node, f"driver upgrade to {progress.target} begins"))
 
 
-def _pods_kept_away(progress: NodeProgress) -> str:
+def _taint_obstacle(progress: NodeProgress) -> str:
     """What a taint keeps from the node without which it is not valid."""
     return "" if is_valid(progress) else progress.kept_away_by_taint
 
@@ -217,7 +217,7 @@ def _idle(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
         if state is State.REQUIRED:
             return NodeStep(waits=failure_of(node) or "queued for upgrade")
         return to(patch(node, "driver is outdated", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
-    is_half_way = is_cordoned_by(node, Cordoner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
+    is_half_way = is_cordoned_by(node, CordonOwner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
     if state is State.REQUIRED or is_half_way:  # the policy was reverted, or the state was removed in the middle
         return to(finish(progress, fleet.now))
     if state is State.DONE:

@@ -12,21 +12,21 @@ from typing import Literal
 import msgspec
 
 from purser.core.names import POOL_LABEL
-from purser.core.wording import counted, natural
+from purser.core.wording import counted, natural_sort_key
 from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.budget import could_begin, delays_others, fleet_target, order, turn
+from purser.operator.upgrade.budget import fleet_target, holds_up_others, needs_only_turn, order, turn
 from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.states import (
-    UNDER_WAY,
+    STATES_UNDER_WAY,
     State,
     UpgradeInputs,
     is_due,
     is_managed,
+    is_restart_only,
     is_under_way,
     pause_of,
-    restarts_only,
     skip_reason,
     stale_pod,
     state_of,
@@ -42,7 +42,7 @@ NEVER_S = 10**9
 LOOKAHEAD_NODES = 4
 """Nodes beyond those that may begin that each step considers: the rest of a long queue cannot be reached yet."""
 
-_BEFORE = (State.UNKNOWN, State.DONE, State.REQUIRED)
+_STATES_BEFORE_UPGRADE = (State.UNKNOWN, State.DONE, State.REQUIRED)
 """States in which an upgrade begins, or that lead to it at once."""
 
 MAX_ROUNDS_PER_NODE = 40
@@ -137,7 +137,7 @@ class UpgradeSimulation:
             name=name,
             target=before.target,
             version=before.pool.version if before.pool is not None else "",
-            restart_only=restarts_only(before),
+            restart_only=is_restart_only(before),
             pods=(*self._pods.get(name, {}).values(), *left),
             fails=failure_of(after) if after is not None and failed else "",
             step=state_of(before.node) if is_under_way(before.node) else "",
@@ -145,7 +145,7 @@ class UpgradeSimulation:
         )
 
     def _could_begin(self, progress: NodeProgress) -> bool:
-        return state_of(progress.node) in _BEFORE and could_begin(progress, self._base)
+        return state_of(progress.node) in _STATES_BEFORE_UPGRADE and needs_only_turn(progress, self._base)
 
     def _begins_upgrade(self, name: str, planned: PlannedChanges) -> bool:
         return State.CORDON.value in planned.patches[name].labels.values()
@@ -167,9 +167,9 @@ class UpgradeSimulation:
             if state is State.JOBS:
                 for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
                     self._remove_pod(pod, "waited for")
-            if state in UNDER_WAY:
+            if state in STATES_UNDER_WAY:
                 self._end_terminating_pods(name)
-                self._progress[name] = _settled(progress, self._now)
+                self._progress[name] = _settle_operands(progress, self._now)
             elif (
                 name in planned.patches and not _is_always_planned(self._progress[name], fleet) and not is_due(progress)
             ):
@@ -177,10 +177,10 @@ class UpgradeSimulation:
         return before != (self._progress, self._workloads)
 
     def _remove_pod(self, pod: NodeWorkload, how: Literal["evicted", "waited for"]) -> None:
-        self._ends(pod)
+        self._end_pod(pod)
         self._pods.setdefault(pod.node, {})[pod.uid] = PlannedPod(pod.namespace, pod.name, how)
 
-    def _ends(self, pod: NodeWorkload) -> None:
+    def _end_pod(self, pod: NodeWorkload) -> None:
         self._workloads[pod.node] = tuple(each for each in self._workloads[pod.node] if each.uid != pod.uid)
 
     def _end_terminating_pods(self, name: str) -> None:
@@ -189,12 +189,12 @@ class UpgradeSimulation:
             if pod.uses_gpu:
                 self._remove_pod(pod, "evicted")
             else:
-                self._ends(pod)
+                self._end_pod(pod)
 
     def _blocking_pods(self, name: str) -> Iterable[PlannedPod]:
         rules, ledger = self._base.rules, DisruptionLedger(self._base.budgets)
         for pod in gpu_pods(self._workloads.get(name, ())):
-            why = rules.forbid(pod) or ledger.try_evict(pod)
+            why = rules.eviction_obstacle(pod) or ledger.try_evict(pod)
             if why:
                 yield PlannedPod(pod.namespace, pod.name, "blocking", why)
 
@@ -202,10 +202,10 @@ class UpgradeSimulation:
 def _is_always_planned(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """Whether the plan is about it all the time, and not only once its turn is near. A failed one is tried again at
     once, or stays as it is."""
-    return delays_others(progress, fleet) or state_of(progress.node) is State.FAILED
+    return holds_up_others(progress, fleet) or state_of(progress.node) is State.FAILED
 
 
-def _settled(progress: NodeProgress, now: float) -> NodeProgress:
+def _settle_operands(progress: NodeProgress, now: float) -> NodeProgress:
     """What becomes of operands on a node that is under way: paused ones leave, others come back and are ready."""
     swapping = state_of(progress.node) is State.RESTART
     paused = dependents(Operand.DRIVER) if pause_of(progress.node) else ()
@@ -281,7 +281,9 @@ def plan(fleet: UpgradeInputs) -> UpgradePlan:
     """What the upgrade of this fleet would do, once its DaemonSets are as the policy says. ``fleet.workloads`` has the
     pods of every node that needs one."""
     simulation = UpgradeSimulation(fleet)
-    under_way = sorted((each.node.name for each in fleet.node_progress if is_under_way(each.node)), key=natural)
+    under_way = sorted(
+        (each.node.name for each in fleet.node_progress if is_under_way(each.node)), key=natural_sort_key
+    )
     first = simulation.fleet()
     doing = _current_steps(advance(first, turn(first)))
     simulation.run()
@@ -293,14 +295,14 @@ def plan(fleet: UpgradeInputs) -> UpgradePlan:
         waves=tuple(tuple(simulation.planned_node(name) for name in wave) for wave in simulation.waves),
         under_way=tuple(simulation.planned_node(name, doing.get(name, "")) for name in under_way),
         skipped={each.node.name: why for each in due if (why := skip_reason(each))},
-        waiting={each.node.name: _why_waiting(each, final.waiting) for each in due if not skip_reason(each)},
+        waiting={each.node.name: _wait_reason(each, final.waiting) for each in due if not skip_reason(each)},
         unmanaged={each.node.name: why for each in fleet.node_progress if (why := each.obstacle or each.waits)},
         current=sum(_is_current(each) for each in fleet.node_progress),
         off=not fleet.policy.auto_upgrade,
     )
 
 
-def _why_waiting(progress: NodeProgress, reasons_by_node: Mapping[str, str]) -> str:
+def _wait_reason(progress: NodeProgress, reasons_by_node: Mapping[str, str]) -> str:
     if progress.node.name in reasons_by_node:
         return reasons_by_node[progress.node.name]
     if why := failure_of(progress.node):
@@ -354,5 +356,5 @@ def _node(node: PlannedNode) -> Iterator[str]:
 
 
 def _reason_lines(what: str, reasons_by_node: Mapping[str, str]) -> Iterator[str]:
-    for name, why in sorted(reasons_by_node.items(), key=lambda each: natural(each[0])):
+    for name, why in sorted(reasons_by_node.items(), key=lambda each: natural_sort_key(each[0])):
         yield f"{what}: {name}: {why}"

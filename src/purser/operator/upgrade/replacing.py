@@ -9,10 +9,10 @@ from purser.operator.maintenance import (
     EvictionPlan,
     NodeStep,
     NodeTexts,
-    ask_again,
     deadline,
     gpu_pods,
     is_over,
+    next_eviction_time,
     patch,
     request_evictions,
     to,
@@ -28,26 +28,26 @@ from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,
+    is_restart_only,
     is_valid,
     reached_target,
-    restarts_only,
     stale_pod,
     step_start,
 )
 from purser.operator.upgrade.writes import (
     clock_text,
     cordon_and_continue,
+    describe_unready_operand,
     driver_problem,
     enter,
     fail_and_stay_cordoned,
     fail_and_uncordon,
-    unready_operand,
 )
 
 MAX_RESTARTS = 10
 """A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""
 
-OTHER_DRIVER = "the policy now requests a different driver"
+OTHER_DRIVER_MESSAGE = "the policy now requests a different driver"
 
 
 def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
@@ -55,9 +55,11 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
     stale, keeps_users = stale_pod(progress), UPGRADE_RESTART_ONLY_ANNOTATION in progress.node.annotations
     if stale is None:
         return _await_driver(progress, fleet, ledger)
-    if keeps_users and not restarts_only(progress):
+    if keeps_users and not is_restart_only(progress):
         return to(
-            cordon_and_continue(progress, fleet, f"{OTHER_DRIVER}, so pods that use the old driver have to be evicted")
+            cordon_and_continue(
+                progress, fleet, f"{OTHER_DRIVER_MESSAGE}, so pods that use the old driver have to be evicted"
+            )
         )
     if not reached_target(progress):
         annotations: NodeTexts = {
@@ -65,7 +67,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
             UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
         }
-        return to(patch(progress.node, OTHER_DRIVER, annotations=annotations))
+        return to(patch(progress.node, OTHER_DRIVER_MESSAGE, annotations=annotations))
     start = step_start(progress.node)
     if start is not None and stale.created > start:
         return _await_daemon_set(progress, fleet)
@@ -75,7 +77,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
         until = deadline(step_start(progress.node), timeout)
         if is_over(until, fleet.now):
             return fail_and_uncordon(progress, fleet, f"the driver was still in use after {timeout} s: {users.waits}")
-        return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
+        return msgspec.structs.replace(users, until=next_eviction_time(fleet.now, until))
     if progress.pool is not None and progress.node.labels.get(POOL_LABEL) != progress.pool.name:
         return to(patch(progress.node, f"driver pool {progress.pool.name}", labels={POOL_LABEL: progress.pool.name}))
     return NodeStep(
@@ -87,8 +89,8 @@ def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) 
     """The new driver is ready; the operands that need it are to be, too."""
     if stale_pod(progress) is not None:
         if progress.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
-            return NodeStep(waits=f"{OTHER_DRIVER}, and a MIG change is in progress on the node")
-        return to(cordon_and_continue(progress, fleet, OTHER_DRIVER))
+            return NodeStep(waits=f"{OTHER_DRIVER_MESSAGE}, and a MIG change is in progress on the node")
+        return to(cordon_and_continue(progress, fleet, OTHER_DRIVER_MESSAGE))
     if is_valid(progress):
         return to(enter(progress, State.UNCORDON, fleet.now, "validation passed"))
     pod = progress.pod_of(Operand.DRIVER)
@@ -100,9 +102,9 @@ def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) 
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
         return fail_and_stay_cordoned(
-            progress, fleet, f"validation did not pass within {timeout} s{unready_operand(progress)}"
+            progress, fleet, f"validation did not pass within {timeout} s{describe_unready_operand(progress)}"
         )
-    return NodeStep(waits=f"waiting for validation{unready_operand(progress)}", until=until)
+    return NodeStep(waits=f"waiting for validation{describe_unready_operand(progress)}", until=until)
 
 
 def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -137,7 +139,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     pod = progress.pod_of(Operand.DRIVER)
     if pod is not None and pod.ready:
         return to(enter(progress, State.VALIDATION, fleet.now, "the new driver is ready"))
-    if _restart_only_no_longer_valid(progress):
+    if _is_restart_only_outdated(progress):
         why = "the new driver differs from the loaded driver, so pods that use it have to be evicted after all"
         return to(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
     leaving = _users_after_removal(progress, fleet, ledger)
@@ -153,7 +155,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     until = deadline(since, timeout)
     if is_over(until, fleet.now):
         return fail_and_stay_cordoned(progress, fleet, f"the new driver was not ready within {timeout} s{detail}")
-    again = ask_again(fleet.now, until) if leaving.evictions else until
+    again = next_eviction_time(fleet.now, until) if leaving.evictions else until
     return NodeStep(evictions=leaving.evictions, waits=waits, until=again)
 
 
@@ -164,7 +166,7 @@ def _driver_deadline(progress: NodeProgress, fleet: UpgradeInputs) -> PatchNode:
     return patch(progress.node, "the old driver pod is deleted", annotations=annotations)
 
 
-def _restart_only_no_longer_valid(progress: NodeProgress) -> bool:
+def _is_restart_only_outdated(progress: NodeProgress) -> bool:
     """Its pods were left alone for a driver that stays the same, and the policy changed while that was replaced."""
     kept = progress.node.annotations.get(UPGRADE_RESTART_ONLY_ANNOTATION)
     return kept is not None and progress.pool is not None and kept != progress.driver_template.configuration

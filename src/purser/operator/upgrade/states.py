@@ -4,7 +4,7 @@ import math
 from enum import StrEnum
 
 from purser.core.names import POOL_LABEL, UPGRADE_STATE_LABEL
-from purser.operator.maintenance import Cordoner, NodeWork, is_cordoned_by, is_in_future
+from purser.operator.maintenance import CordonOwner, NodeWork, is_cordoned_by, is_in_future
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, OperandPod
 from purser.operator.names import (
     DEPLOY,
@@ -18,7 +18,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 
-REQUESTED = "true"
+REQUESTED_VALUE = "true"
 """Value of `UPGRADE_REQUESTED_ANNOTATION` as people write it. While the upgrade runs it is the uid of the pod to go."""
 
 
@@ -38,7 +38,7 @@ class State(StrEnum):
     FAILED = "upgrade-failed"
 
 
-UNDER_WAY = frozenset(
+STATES_UNDER_WAY = frozenset(
     {
         State.CORDON,
         State.JOBS,
@@ -49,7 +49,7 @@ UNDER_WAY = frozenset(
         State.UNCORDON,
     }
 )
-EMPTYING = frozenset({State.JOBS, State.PODS, State.DRAIN})
+EMPTYING_STATES = frozenset({State.JOBS, State.PODS, State.DRAIN})
 """The old driver is untouched, and workloads leave."""
 
 
@@ -79,7 +79,7 @@ _STATES = {state.value: state for state in State}
 
 def is_under_way(node: NodeView) -> bool:
     """An upgrade has begun on the node and has not ended."""
-    return state_of(node) in UNDER_WAY
+    return state_of(node) in STATES_UNDER_WAY
 
 
 def blocks_mig(node: NodeView) -> bool:
@@ -90,15 +90,15 @@ def blocks_mig(node: NodeView) -> bool:
 
 def pause_of(node: NodeView) -> str | None:
     """What operands that need the driver are paused for, while it is replaced. One that is only restarted: nothing."""
-    return PAUSED_FOR_UPGRADE if _unloads(node) else None
+    return PAUSED_FOR_UPGRADE if _unloads_driver(node) else None
 
 
 def needs_workloads(node: NodeView) -> bool:
     """The next step on this node depends on the pods that run there."""
-    return state_of(node) in EMPTYING or _unloads(node)
+    return state_of(node) in EMPTYING_STATES or _unloads_driver(node)
 
 
-def _unloads(node: NodeView) -> bool:
+def _unloads_driver(node: NodeView) -> bool:
     return state_of(node) is State.RESTART and UPGRADE_RESTART_ONLY_ANNOTATION not in node.annotations
 
 
@@ -117,10 +117,10 @@ def stale_pod(progress: NodeProgress) -> OperandPod | None:
 
 
 def _is_requested(progress: NodeProgress, driver: OperandPod) -> bool:
-    return progress.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, driver.uid)
+    return progress.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED_VALUE, driver.uid)
 
 
-def restarts_only(progress: NodeProgress) -> bool:
+def is_restart_only(progress: NodeProgress) -> bool:
     """Its driver's pod is to be replaced by one that is loaded from the very same: what is loaded stays loaded, and in
     use. Where people ask for a restart they mean the driver, and not its pod."""
     pod, pool = stale_pod(progress), progress.pool
@@ -133,7 +133,7 @@ def restarts_only(progress: NodeProgress) -> bool:
 
 def is_due(progress: NodeProgress) -> bool:
     """It needs an upgrade. So does a node that waits for a second one after a first that failed half-way."""
-    half_way = state_of(progress.node) is State.REQUIRED and is_cordoned_by(progress.node, Cordoner.UPGRADE)
+    half_way = state_of(progress.node) is State.REQUIRED and is_cordoned_by(progress.node, CordonOwner.UPGRADE)
     return is_managed(progress) and (stale_pod(progress) is not None or half_way)
 
 
@@ -149,7 +149,11 @@ def daemonset_problem(progress: NodeProgress, fleet: UpgradeInputs) -> str:
 def is_untouched(progress: NodeProgress) -> bool:
     """The node's upgrade has begun, and its old driver still runs: it can be given back as it was."""
     state = state_of(progress.node)
-    return state in EMPTYING or state is State.CORDON or (state is State.RESTART and stale_pod(progress) is not None)
+    return (
+        state in EMPTYING_STATES
+        or state is State.CORDON
+        or (state is State.RESTART and stale_pod(progress) is not None)
+    )
 
 
 def not_ready_deadline(node: NodeView, fleet: UpgradeInputs) -> float | None:
@@ -207,10 +211,10 @@ def state_name(operand: Operand, progress: NodeProgress) -> str:
 
 def is_valid(progress: NodeProgress) -> bool:
     """The node's new driver does its work: as the validator says, or what stands in for it where that is disabled."""
-    judges = (Operand.VALIDATOR, Operand.DEVICE_PLUGIN, Operand.DRIVER)
-    judge = next(each for each in judges if state_name(each, progress) not in ("", "excluded"))
-    driver, witness = progress.pod_of(Operand.DRIVER), progress.pod_of(judge)
-    if driver is None or witness is None or not driver.ready:
+    judging_operands = (Operand.VALIDATOR, Operand.DEVICE_PLUGIN, Operand.DRIVER)
+    judge = next(each for each in judging_operands if state_name(each, progress) not in ("", "excluded"))
+    driver, judging_pod = progress.pod_of(Operand.DRIVER), progress.pod_of(judge)
+    if driver is None or judging_pod is None or not driver.ready:
         return False
     is_stale = judge is Operand.VALIDATOR and progress.validation_is_stale
-    return witness.ready and not is_stale and state_name(judge, progress) == "ready"
+    return judging_pod.ready and not is_stale and state_name(judge, progress) == "ready"

@@ -3,7 +3,17 @@
 from functools import partial
 
 from purser.core.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
-from purser.operator.maintenance import Cordoner, NodeStep, NodeTexts, claim, event, is_cordoned_by, lift, patch, to
+from purser.operator.maintenance import (
+    CordonOwner,
+    NodeStep,
+    NodeTexts,
+    claim,
+    event,
+    is_cordoned_by,
+    lift_cordon,
+    patch,
+    to,
+)
 from purser.operator.model import NodeProgress, NodeView, PatchNode
 from purser.operator.names import (
     UPGRADE_AWAY_SINCE_ANNOTATION,
@@ -18,11 +28,11 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.reasons import OperatorReason
-from purser.operator.upgrade.states import REQUESTED, State, UpgradeInputs, restarts_only, state_of
+from purser.operator.upgrade.states import REQUESTED_VALUE, State, UpgradeInputs, is_restart_only, state_of
 
 node_event = partial(event, OperatorReason.DRIVER_UPGRADE)
 
-PROGRESS: NodeTexts = dict.fromkeys(
+CLEARED_PROGRESS: NodeTexts = dict.fromkeys(
     (
         UPGRADE_STEP_START_ANNOTATION,
         UPGRADE_WAIT_START_ANNOTATION,
@@ -67,7 +77,7 @@ def cordon_and_continue(progress: NodeProgress, fleet: UpgradeInputs, why: str) 
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and no pod has
     to leave; otherwise jobs are waited for, or pods leave."""
     following, annotations = State.PODS, cordoned(progress.node)
-    if restarts_only(progress):
+    if is_restart_only(progress):
         following = State.RESTART
         annotations |= {UPGRADE_RESTART_ONLY_ANNOTATION: progress.driver_template.configuration}
     elif fleet.policy.wait_for_completion.pod_selector:
@@ -82,65 +92,67 @@ def clock_text(now: float) -> str:
 
 def cordoned(node: NodeView) -> NodeTexts:
     """The marks of a cordon: that it is the upgrade's, or was there before."""
-    mark = claim(node, Cordoner.UPGRADE)
+    mark = claim(node, CordonOwner.UPGRADE)
     return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None if mark else "true"}
 
 
-def uncordoned(node: NodeView) -> tuple[NodeTexts, bool | None]:
+def uncordon_node(node: NodeView) -> tuple[NodeTexts, bool | None]:
     """Marks and cordon after an upgrade: lifted where it is ours, left where it is not."""
-    mark, unschedulable = lift(node, Cordoner.UPGRADE)
+    mark, unschedulable = lift_cordon(node, CordonOwner.UPGRADE)
     return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, unschedulable
 
 
 def finish(progress: NodeProgress, now: float) -> PatchNode:
     """The node has its driver and is given back."""
-    marks, unschedulable = uncordoned(progress.node)
+    marks, unschedulable = uncordon_node(progress.node)
     why = (
         "driver upgraded"
         if unschedulable is False
         else "driver upgraded; the node stays cordoned because Purser did not cordon it"
     )
-    gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(progress.node)}
+    gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_clear_met_request(progress.node)}
     return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 
 
 def mark_failed(progress: NodeProgress, now: float, reason: str, *, touched: bool) -> PatchNode:
     """The upgrade of this node failed. With its old driver untouched it is given back; otherwise it stays cordoned."""
-    marks, unschedulable = ({}, None) if touched else uncordoned(progress.node)
+    marks, unschedulable = ({}, None) if touched else uncordon_node(progress.node)
     annotations: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: reason}
     return enter(progress, State.FAILED, now, reason, annotations=annotations | marks, unschedulable=unschedulable)
 
 
 def requeue(node: NodeView, why: str) -> PatchNode:
     """Before its old driver was touched: given back as it was, and into the line again."""
-    marks, unschedulable = uncordoned(node)
+    marks, unschedulable = uncordon_node(node)
     return patch(
         node,
         why,
         labels={UPGRADE_STATE_LABEL: State.REQUIRED.value},
-        annotations=PROGRESS | marks,
+        annotations=CLEARED_PROGRESS | marks,
         unschedulable=unschedulable,
     )
 
 
 def release(node: NodeView, why: str) -> PatchNode | None:
     """No upgrade concerns this node any more: every mark of one goes. None where there is none."""
-    marks, unschedulable = uncordoned(node)
-    gone: NodeTexts = PROGRESS | {UPGRADE_TARGET_ANNOTATION: None, UPGRADE_FAILURE_ANNOTATION: None}
+    marks, unschedulable = uncordon_node(node)
+    gone: NodeTexts = CLEARED_PROGRESS | {UPGRADE_TARGET_ANNOTATION: None, UPGRADE_FAILURE_ANNOTATION: None}
     made = patch(
         node,
         why,
         labels={UPGRADE_STATE_LABEL: None},
-        annotations=gone | marks | _request_is_met(node),
+        annotations=gone | marks | _clear_met_request(node),
         unschedulable=unschedulable,
     )
     return made if made.labels or made.annotations or made.unschedulable is not None else None
 
 
-def _request_is_met(node: NodeView) -> NodeTexts:
+def _clear_met_request(node: NodeView) -> NodeTexts:
     """A request that people made meanwhile stays."""
     return (
-        {} if node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED else {UPGRADE_REQUESTED_ANNOTATION: None}
+        {}
+        if node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED_VALUE
+        else {UPGRADE_REQUESTED_ANNOTATION: None}
     )
 
 
@@ -167,7 +179,7 @@ def failure_of(node: NodeView) -> str:
     why = node.annotations.get(UPGRADE_FAILURE_ANNOTATION) or UNREPORTED
     if state is State.FAILED:
         return why
-    is_half_way = state is State.REQUIRED and is_cordoned_by(node, Cordoner.UPGRADE)
+    is_half_way = state is State.REQUIRED and is_cordoned_by(node, CordonOwner.UPGRADE)
     return (
         f"the last driver upgrade failed, and the node stays cordoned while queued for a retry: {why}"
         if is_half_way
@@ -184,7 +196,7 @@ def driver_problem(progress: NodeProgress) -> str:
     return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
 
 
-def unready_operand(progress: NodeProgress) -> str:
+def describe_unready_operand(progress: NodeProgress) -> str:
     """The first operand that is not ready, and why, as the end of a sentence."""
     for operand in progress.operands.values():
         if operand.state not in ("ready", "excluded"):

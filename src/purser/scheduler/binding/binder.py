@@ -122,7 +122,7 @@ class Binder:
         grant, why = (earlier, "") if earlier else self._reserve(args, request)
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
-        await self._post_locked(args, pod, request, grant)
+        await self._post_under_lock(args, pod, request, grant)
         message = granted_sentence(self._cache, grant, why)
         asked = asked_annotation(request, grant)
         self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, message, annotations=asked)
@@ -130,7 +130,7 @@ class Binder:
 
     async def _wait_for_leadership(self) -> None:
         try:
-            await self._gate.wait_open()
+            await self._gate.wait_until_open()
         except NotLeadingError as error:
             raise BindError(BindFailure.NOT_LEADING, str(error)) from error
 
@@ -217,7 +217,7 @@ class Binder:
         except ReservationError as error:
             raise BindError(error.reason, str(error)) from error
 
-    async def _post_locked(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
+    async def _post_under_lock(self, args: ExtenderBindingArgs, pod: Pod, request: PodRequest, grant: Grant) -> None:
         """Post the grant, behind the lock that HAMi's device plugin, or that of another vendor's family, expects on the
         node."""
         lock = self._lock(args.node, request)
@@ -259,8 +259,8 @@ class Binder:
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         if not request.family and self._cache.is_hami_node(args.node):
-            is_plugins = self._cache.is_served_by_hami(args.node)
-            compat |= hami.hami_node_annotations(spec, grant, at_ns, is_plugins=is_plugins)
+            is_served_by_plugin = self._cache.is_served_by_hami(args.node)
+            compat |= hami.hami_node_annotations(spec, grant, at_ns, is_served_by_plugin=is_served_by_plugin)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:
@@ -275,9 +275,9 @@ class Binder:
         except KubeError as error:
             if grant is None:
                 raise BindError(BindFailure.API_ERROR, f"the Binding failed: {error}") from error
-            if _is_lost(error):
+            if _has_unknown_outcome(error):
                 self._unsettled.mark_unsettled(grant)
-            if not (_is_lost(error) or isinstance(error, ConflictError)):
+            if not (_has_unknown_outcome(error) or isinstance(error, ConflictError)):
                 self._unsettled.mark_failed(grant)
                 raise BindError(BindFailure.API_ERROR, f"the Binding was rejected: {error}") from error
             await self._settle(grant, error)
@@ -295,7 +295,7 @@ class Binder:
         raise BindError(BindFailure.API_ERROR, f"the pod was not bound; its state is now {found}: {error}") from error
 
 
-def _is_lost(error: KubeError) -> bool:
+def _has_unknown_outcome(error: KubeError) -> bool:
     """Whether the write may be, or may yet be, carried out although it seems to have failed."""
     return isinstance(error, ServerError) or (isinstance(error, ApiUnavailableError) and error.outcome_unknown)
 

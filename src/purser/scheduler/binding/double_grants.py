@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import structlog
 
-from purser.core.ledger import UNUSED, Usage, overcommit, pod_usage
+from purser.core.ledger import NO_USAGE, Usage, find_overcommit, pod_usage
 from purser.core.model import Grant, GrantState
-from purser.core.wording import pods_to
+from purser.core.wording import pods_text
 from purser.kube.client import Client
 from purser.kube.errors import ConflictError, KubeError, NotFoundError
 from purser.kube.events import EventRecorder
@@ -72,7 +72,7 @@ class DoubleGrants:
         held: dict[str, Usage] = {}
         for grant in running:
             for uuid, usage in pod_usage(grant).items():
-                held[uuid] = held.get(uuid, UNUSED) + usage
+                held[uuid] = held.get(uuid, NO_USAGE) + usage
         refused: KubeError | None = None
         for grant in list(self._cache.ledger.grants(node)):
             if self._cache.ledger.state(grant.pod_uid) is not GrantState.BOUND:
@@ -80,7 +80,7 @@ class DoubleGrants:
             full = [
                 uuid
                 for uuid, usage in pod_usage(grant).items()
-                if uuid in held and uuid in devices and overcommit(devices[uuid], held[uuid] + usage)
+                if uuid in held and uuid in devices and find_overcommit(devices[uuid], held[uuid] + usage)
             ]
             pod = self._cache.pod_by_uid(grant.pod_uid)
             if full and pod is not None and not (has_started(pod) or pod.metadata.deletion_timestamp):
@@ -100,7 +100,7 @@ class DoubleGrants:
         meta, uid = pod.metadata, pod.metadata.uid
         owner = controller_of(pod)
         was, runs = "was" if len(uuids) == 1 else "were", "runs" if len(rivals) == 1 else "run"
-        others = pods_to(meta.namespace, rivals)
+        others = pods_text(meta.namespace, rivals)
         what = f"{', '.join(sorted(uuids))} {was} granted concurrently to {others}, which already {runs}"
         before = self._reported.get(uid)
         if before != what:

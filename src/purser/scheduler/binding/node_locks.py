@@ -6,7 +6,7 @@ import structlog
 
 from purser.core.vendors.family import NodeLock
 from purser.core.vendors.locks import LockHolder, lock_text, read_lock
-from purser.core.wording import pods_to
+from purser.core.wording import pods_text
 from purser.kube import Client, ConflictError, KubeError, NotFoundError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -16,7 +16,7 @@ from purser.scheduler.cache import ClusterCache
 LOCK_TIMEOUT_S = 5.0
 """For all requests together: kube-scheduler waits 10 s for a Binding, and its lease counts for 15 s."""
 
-_TRIES = 3
+_MAX_TRIES = 3
 """Kubelet writes its node as well."""
 
 log = structlog.get_logger("purser.scheduler")
@@ -38,7 +38,7 @@ class NodeLocks:
         owner = LockHolder(pod.metadata.namespace, pod.metadata.name)
         try:
             async with asyncio.timeout(LOCK_TIMEOUT_S):
-                for _ in range(_TRIES):
+                for _ in range(_MAX_TRIES):
                     if await self._try_lock(node, lock, owner):
                         return
         except KubeError as error:
@@ -55,7 +55,7 @@ class NodeLocks:
         if held is not None and holder == owner and held.age_s < lock.seconds / 2:
             return True
         if holder is not None and holder != owner and not await self._is_over(holder):
-            by = pods_to(owner.namespace, [f"{holder.namespace}/{holder.pod}"]) if holder.pod else "another pod"
+            by = pods_text(owner.namespace, [f"{holder.namespace}/{holder.pod}"]) if holder.pod else "another pod"
             raise NodeLockedError(f"node {node} is locked until its device plugin has served {by}")
         patch = {"annotations": {lock.annotation: lock_text(lock, now_s, owner)}}
         try:

@@ -17,7 +17,7 @@ from purser.core.fleet import NodeState
 from purser.core.grant.adopting import AdoptionError, adopted_grant
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, PodRequest
-from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GRANT_ANNOTATION, NOT_GRANTED
+from purser.core.names import AWAITS_GRANT, AWAITS_GRANT_ANNOTATION, GRANT_ANNOTATION, NOT_GRANTED
 from purser.core.placement import Placement, PolicySettings, place, to_grant
 from purser.core.placement.asked import asked_annotation
 from purser.core.pod.manifest import PodManifest
@@ -60,7 +60,7 @@ class ServedPods(LateGrants):
         annotations, node = pod.metadata.annotations, pod.spec.node_name
         return (
             pod.spec.scheduler_name in self._served
-            and annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED
+            and annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITS_GRANT
             and GRANT_ANNOTATION not in annotations
             and bool(node and devices_asked(pod))
             and not (has_started(pod) or is_terminal(pod))

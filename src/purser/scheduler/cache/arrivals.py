@@ -10,7 +10,7 @@ from contextlib import suppress
 from purser.core.dialects import DialectError
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.placement.mix import LearnedMix
-from purser.core.placement.shape import PodShape, lead_shape
+from purser.core.placement.shape import PodShape, largest_shape
 from purser.core.pod.requests import pod_resources
 from purser.kube import Informer
 from purser.kube.objects import Pod
@@ -66,7 +66,7 @@ class Arrivals:
         with suppress(DialectError, QuantityError):
             if reading.asks_for_devices:
                 request = reading.request()
-                return lead_shape(request) if request is not None else None
+                return largest_shape(request) if request is not None else None
             if pod.scheduler_name == self._scheduler_name:
                 asked = pod_resources(pod)
                 return PodShape(asked.cpu_milli, asked.memory_mib)

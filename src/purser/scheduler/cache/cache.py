@@ -16,23 +16,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from purser.adapters.nodes import (
     DEVICE_ANNOTATIONS,
     InventoryError,
+    devices_of_other_plugins,
     hami_inventory,
     joined_inventory,
-    others_devices,
     own_inventory,
 )
 from purser.adapters.pods import devices_asked, families_asked, grant_state
 from purser.adapters.quotas import Quotas
 from purser.core.dialects import hami
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining_quota
 from purser.core.grant.reconcile import PodBook
 from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
 from purser.core.model import Enforcement, Grant, GrantState, NodeInventory, PodRequest
 from purser.core.names import (
-    AWAITED,
+    AWAITS_GRANT,
     AWAITS_GRANT_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
     GPU_RESOURCE,
@@ -49,7 +49,7 @@ from purser.kube.pods import has_started, is_terminal
 from purser.kube.reasons import FailureReason
 from purser.kube.resource_quotas import ResourceQuota
 from purser.kube.resources import NODES, PODS, node_ref
-from purser.kube.store import ListedOnce
+from purser.kube.store import StaticStore
 from purser.scheduler.cache.arrivals import Arrivals
 from purser.scheduler.cache.budgets import Budgets
 from purser.scheduler.cache.disputes import DisputeBook
@@ -132,9 +132,9 @@ class ClusterCache:
         """Called once the API server is known to have a Binding for which GPUs were reserved, with the pod's uid."""
         self.on_new_inventory: Callable[[], None] = lambda: None
         """Called once a node has come, has gone, or has other devices."""
-        self._pods: Informer[Pod] | ListedOnce[Pod] | None = None
-        self._nodes: Informer[Node] | ListedOnce[Node] | None = None
-        self._namespaces: Informer[Namespace] | ListedOnce[Namespace] | None = None
+        self._pods: Informer[Pod] | StaticStore[Pod] | None = None
+        self._nodes: Informer[Node] | StaticStore[Node] | None = None
+        self._namespaces: Informer[Namespace] | StaticStore[Namespace] | None = None
         self._informers: dict[str, Callable[[], bool]] = {}
         self._relists: list[Callable[[], Awaitable[None]]] = []
 
@@ -176,10 +176,10 @@ class ClusterCache:
 
     def take(
         self,
-        pods: ListedOnce[Pod],
-        nodes: ListedOnce[Node],
-        quotas: ListedOnce[ResourceQuota],
-        namespaces: ListedOnce[Namespace],
+        pods: StaticStore[Pod],
+        nodes: StaticStore[Node],
+        quotas: StaticStore[ResourceQuota],
+        namespaces: StaticStore[Namespace],
     ) -> None:
         """Take what there was at one moment, where nothing is followed."""
         self._pods, self._nodes, self._namespaces = pods, nodes, namespaces
@@ -202,12 +202,12 @@ class ClusterCache:
         """Why the cache is not yet what the cluster is; empty when it is. Not being the active replica is no reason."""
         return [f"{name} have not been listed yet" for name, synced in self._informers.items() if not synced()]
 
-    async def relist(self) -> None:
+    async def wait_for_relist(self) -> None:
         """Return once everything is at least as fresh as a consistent list made now.
 
         Grants that did not count are looked at again: their key may have been published since.
         """
-        await asyncio.gather(*(relist() for relist in self._relists))
+        await asyncio.gather(*(wait_for_relist() for wait_for_relist in self._relists))
         for uid in list(self._untrusted):
             pod = self.pod_by_uid(uid)
             if pod is not None and self._pods is not None:
@@ -276,7 +276,7 @@ class ClusterCache:
     def quota_remaining(self, namespace: str, family: str = "") -> QuotaLimits:
         """What a namespace's quotas leave of it."""
         hard = self.quota_limits(namespace, family)
-        return hard if hard == UNLIMITED else remaining(hard, self.ledger.namespace_usage(namespace, family))
+        return hard if hard == UNLIMITED else remaining_quota(hard, self.ledger.namespace_usage(namespace, family))
 
     def exceeded_quota(self, request: PodRequest, asked: Demand, own: Demand) -> str:
         """Which of its namespace's quotas does not hold a pod's demand beside what others use; ``own``: what it holds
@@ -330,7 +330,7 @@ class ClusterCache:
         except InventoryError as error:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
             self._report_node(name, f"The node's inventory is invalid and ignored: {error}")
-        others = others_devices(node, own, self._families)
+        others = devices_of_other_plugins(node, own, self._families)
         for problem in (*odd, *others.problems):
             log.warning("Parts of a device registration are ignored", node=name, error=problem)
             self._report_node(name, f"Parts of a device registration are ignored: {problem}")
@@ -390,7 +390,7 @@ class ClusterCache:
         annotation before an informer shows it."""
         if self.ledger.state(grant.pod_uid) is GrantState.RESERVED:
             self.ledger.advance(grant.pod_uid, GrantState.BOUND)
-            self._verified[grant.pod_uid] = _CARRIED_OUT
+            self._verified[grant.pod_uid] = _CARRIED_OUT_TEXTS
             self.on_bound(grant.pod_uid)
 
     def forget_confirmed(self, pod_uid: str) -> None:
@@ -457,7 +457,7 @@ class ClusterCache:
         uid, node = pod.metadata.uid, pod.spec.node_name
         if uid in self._verified:
             return self._mark_untrusted(pod, "the grant's annotation was removed")
-        if pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITED and not has_started(pod):
+        if pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITS_GRANT and not has_started(pod):
             return None  # `binding.ServedPods` sees to it
         if self._dispute(pod, "") and uid not in self._ungranted:
             self._ungranted[uid] = node
@@ -486,8 +486,8 @@ class ClusterCache:
         """kubelet gives every failure to allocate devices this reason, of any plugin."""
         grant = self.ledger.grant(pod.metadata.uid)
         if grant is not None and pod.status.reason == UNEXPECTED_ADMISSION_ERROR:
-            was_taken = pod.metadata.uid in self._taken
-            self.disputes.rejected(key_of(pod), grant, pod.status.message, was_taken=was_taken)
+            was_reserved = pod.metadata.uid in self._taken
+            self.disputes.rejected(key_of(pod), grant, pod.status.message, was_taken=was_reserved)
 
     def _is_live(self, uid: str) -> bool:
         pod = self.pod_by_uid(uid)
@@ -512,7 +512,7 @@ class ClusterCache:
 
     def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota] | Informer[Namespace]) -> None:
         self._informers[informer.resource.plural] = lambda: informer.health.synced
-        self._relists.append(informer.relist)
+        self._relists.append(informer.wait_for_relist)
 
 
 def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ...]:
@@ -532,7 +532,7 @@ def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ..
     return (*(annotations.get(each, "") for each in (*DEVICE_ANNOTATIONS, *registers)), *labels, *listed)
 
 
-_CARRIED_OUT = ("", "carried out")
+_CARRIED_OUT_TEXTS = ("", "carried out")
 """Stands for a text that no informer has shown yet; no pod has it."""
 
 

@@ -25,7 +25,7 @@ import structlog
 from purser.core.device.resources import MIG_PREFIX
 from purser.core.fleet import Fleet
 from purser.core.grant.disputes import HeldReason, NodeDisputes, closed_gpus, read_disputes
-from purser.core.grant.reconcile import PodBook, closed_by, counts
+from purser.core.grant.reconcile import PodBook, closed_devices, counts
 from purser.core.model import Grant, GrantState
 from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
 from purser.kube.clock import Clock, SystemClock
@@ -42,7 +42,7 @@ MAX_GPU_CLOSURE_S = 60.0
 
 _MAX_REMEMBERED_PODS_PER_NODE = 512
 
-_NO_AGENT = ("has been stopped", "unregistered device", "no healthy devices present", "code = Unavailable")
+_NO_AGENT_TEXTS = ("has been stopped", "unregistered device", "no healthy devices present", "code = Unavailable")
 """In kubelet's message where it did not reach the agent (``pkg/kubelet/cm/devicemanager`` of 1.20 to 1.36, gRPC)."""
 
 
@@ -138,26 +138,26 @@ class DisputeBook:
         uuids = grant.uuids
         if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
             uuids = frozenset(uuid for uuid in uuids if f"device {uuid} " in message)
-        elif any(text in message for text in _NO_AGENT) and (node := self._fleet.node(grant.node)) is not None:
+        elif any(text in message for text in _NO_AGENT_TEXTS) and (node := self._fleet.node(grant.node)) is not None:
             uuids |= {each.device.uuid for each in node.devices}
         if not uuids or grant.pod_uid in self._spoken_of.get(grant.node, ()):
             return
-        now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
+        now, closures = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
         for uuid in uuids:
-            before = breakers.get(uuid)
+            before = closures.get(uuid)
             if was_taken and before is not None and not before.is_forgotten(now):
                 continue
             rest_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_closure_s(now)
-            breakers[uuid] = _ClosedGpu(key, grant.pod_uid, now + rest_s, rest_s)
+            closures[uuid] = _ClosedGpu(key, grant.pod_uid, now + rest_s, rest_s)
         self.update_fleet(grant.node)
 
     def tick(self) -> None:
         """Open what has rested."""
         now = self._clock.monotonic()
-        for name, breakers in list(self._breakers.items()):
-            for uuid in [uuid for uuid, each in breakers.items() if each.is_forgotten(now)]:
-                del breakers[uuid]
-            if not breakers:
+        for name, closures in list(self._breakers.items()):
+            for uuid in [uuid for uuid, each in closures.items() if each.is_forgotten(now)]:
+                del closures[uuid]
+            if not closures:
                 del self._breakers[name]
             self.update_fleet(name)
 
@@ -190,16 +190,16 @@ class DisputeBook:
 
     def _closed_gpus(self, name: str) -> dict[str, str]:
         now, closed = self._clock.monotonic(), {}
-        for uuid, breaker in self._breakers.get(name, {}).items():
-            if now < breaker.until:
-                closed[uuid] = f"the node rejected pod {breaker.pod} and has not reported why"
+        for uuid, closure in self._breakers.get(name, {}).items():
+            if now < closure.until:
+                closed[uuid] = f"the node rejected pod {closure.pod} and has not reported why"
         pods, disputes = self._pods.get(name), self._disputes.get(name)
         if pods:
             words = {} if disputes is None else {each.uid: each for each in disputes.held}
             node = self._fleet.node(name)
             devices = {} if node is None else {state.device.uuid: state.device for state in node.devices}
             for uid, (pod, _) in pods.items():
-                found = closed_by(pod, counts(pod, words.get(uid), name), devices)
+                found = closed_devices(pod, counts(pod, words.get(uid), name), devices)
                 closed |= {uuid: why for uuid, why in found.items() if uuid not in closed}
         return closed if disputes is None else closed | closed_gpus(disputes, self._is_live)
 
@@ -225,6 +225,6 @@ class DisputeBook:
     def _note_refusal(self, node: str, uid: str) -> None:
         """The agent speaks of a pod that it refused: from now on its word counts."""
         self._spoken_of.setdefault(node, Recent(_MAX_REMEMBERED_PODS_PER_NODE)).put(uid, None)
-        for breaker in self._breakers.get(node, {}).values():
-            if breaker.uid == uid:
-                breaker.until = self._clock.monotonic()
+        for closure in self._breakers.get(node, {}).values():
+            if closure.uid == uid:
+                closure.until = self._clock.monotonic()

@@ -18,7 +18,7 @@ from purser.adapters.pods import devices_asked, pod_spec
 from purser.core.dialects import DialectError, hami
 from purser.core.dialects.hami_codec import CodecError
 from purser.core.fleet import Fleet
-from purser.core.grant.adopting import at_least_asked
+from purser.core.grant.adopting import raised_to_request
 from purser.core.model import Grant
 from purser.core.vendors import hami_nodes
 from purser.core.wording import counted, some
@@ -117,7 +117,7 @@ class HamiRecords:
             return None
         try:
             grant = hami.recorded_grant(pod_spec(pod))
-            problem = "" if grant is None else self._implausibility(pod, node, grant)
+            problem = "" if grant is None else self._find_implausibility(pod, node, grant)
         except CodecError as error:
             grant, problem = None, str(error)
         if problem:
@@ -131,7 +131,7 @@ class HamiRecords:
         with suppress(DialectError):
             request = self._readings.of(pod).request()
             if request is not None and state is not None:
-                return at_least_asked(grant, request, state.inventory)
+                return raised_to_request(grant, request, state.inventory)
         return grant
 
     def _is_valid_on(self, node: str, pod: Pod) -> bool:
@@ -140,7 +140,7 @@ class HamiRecords:
         waits = not pod.spec.node_name or pod.metadata.annotations.get(hami.BIND_PHASE) == hami.ALLOCATING
         return node in self._known and waits and not has_started(pod)
 
-    def _implausibility(self, pod: Pod, node: str, grant: Grant) -> str:
+    def _find_implausibility(self, pod: Pod, node: str, grant: Grant) -> str:
         """Why a record is not one of HAMi's scheduler, as far as one can see; empty: it may be."""
         if grant.node != node:
             return f"{hami.VGPU_NODE} names node {grant.node[:64]}, but the pod is on node {node}"

@@ -82,7 +82,7 @@ class Kubelets:
         if uid and self._fleet.pod_node(uid) != pod.spec.node_name:
             self._put_pod(pod, uid)
         if uid and grant_state(pod) is GrantState.RUNNING:
-            self._fleet.pod_admitted(uid)
+            self._fleet.mark_pod_admitted(uid)
 
     def _put_pod(self, pod: Pod, uid: str) -> None:
         spec = pod_spec(pod)
@@ -91,7 +91,7 @@ class Kubelets:
         except QuantityError as error:
             log.warning("A pod's resources cannot be read", pod=key_of(pod), error=str(error))
             known = None
-        if known is not None and _may_be_aligned(known):
+        if known is not None and _can_be_aligned(known):
             self._fleet.put_pod(pod.spec.node_name, known)
         else:
             self._uids[pod.metadata.uid] = ""  # nothing of it concerns kubelet's managers
@@ -145,5 +145,5 @@ class Kubelets:
         self._fleet.set_kubelet(name, node, state, is_anonymous=True)
 
 
-def _may_be_aligned(pod: KubeletPod) -> bool:
+def _can_be_aligned(pod: KubeletPod) -> bool:
     return pod.qos is QosClass.GUARANTEED or any("/" in name for c in pod.containers for name in c.limits)

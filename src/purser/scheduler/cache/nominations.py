@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from purser.core.dialects import DialectError
-from purser.core.fleet import NOTHING_KEPT, Fleet, NominatedUsage, kept_for
+from purser.core.fleet import NO_NOMINATED_USAGE, Fleet, NominatedUsage, nominated_usage
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Placement, PolicySettings, place, to_grant
@@ -103,13 +103,13 @@ class Nominations:
 
     def nominate(self, request: PodRequest, node: str, victims: Collection[str]) -> None:
         """Room is being made for a pod on a node by the going of others."""
-        named_until = self._renew(request.uid)
+        named_until = self._renew_hold(request.uid)
         self._hold(_Nominee(request, node, frozenset(victims), self._clock.monotonic(), named_until=named_until))
 
     def asked(self, uid: str) -> None:
         """kube-scheduler tries a pod."""
         if (nominee := self._nominees.get(uid)) is not None:
-            self._nominees[uid] = msgspec.structs.replace(nominee, named_until=self._renew(uid))
+            self._nominees[uid] = msgspec.structs.replace(nominee, named_until=self._renew_hold(uid))
 
     def forget(self, uid: str) -> None:
         """A pod is nominated nowhere any more."""
@@ -154,18 +154,18 @@ class Nominations:
         They are placed on the node as it will be without its terminating pods; one that does not fit even then keeps
         nothing.
         """
-        before = [each for each in self._of(node) if _outranks_or_equals(request, each.request)]
+        before = [each for each in self._of(node) if _has_precedence(request, each.request)]
         if not before:
-            return NOTHING_KEPT
+            return NO_NOMINATED_USAGE
         state = self._fleet.without(node, self.leaving(node) | {request.uid})
         if state is None:
-            return NOTHING_KEPT
+            return NO_NOMINATED_USAGE
         state = msgspec.structs.replace(state, kubelet=None)  # what its kubelet is busy with will be over by then
-        held = NOTHING_KEPT
+        held = NO_NOMINATED_USAGE
         for nominee in sorted(before, key=lambda each: (-each.request.priority, each.request.uid)):
             placement = place(state, nominee.request, policy)
             if isinstance(placement, Placement):
-                taken = kept_for(to_grant(placement, nominee.request, state.inventory))
+                taken = nominated_usage(to_grant(placement, nominee.request, state.inventory))
                 state, held = state.plus(taken), held + taken
         return held
 
@@ -186,7 +186,7 @@ class Nominations:
         is_own = pod.spec.scheduler_name == self._scheduler_name
         return is_own and bool(pod.status.nominated_node_name) and not pod.spec.scheduling_gates
 
-    def _renew(self, uid: str) -> float:
+    def _renew_hold(self, uid: str) -> float:
         return self._named_until.put(uid, self._clock.monotonic() + NOMINATED_NODE_HOLD_S)
 
     def _put_nominated(self, pod: Pod) -> None:
@@ -224,5 +224,5 @@ class Nominations:
         keep_most_important(self._nominees, MAX_NOMINEES)
 
 
-def _outranks_or_equals(request: PodRequest, nominee: PodRequest) -> bool:
+def _has_precedence(request: PodRequest, nominee: PodRequest) -> bool:
     return nominee.uid != request.uid and nominee.priority >= request.priority

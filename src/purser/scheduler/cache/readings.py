@@ -10,7 +10,7 @@ from purser.core.names import SCHEDULER_NAME
 from purser.kube.objects import Pod
 from purser.recent import Recent
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook import PLACEMENT_RULES, first_objection, in_other_units
+from purser.scheduler.webhook import PLACEMENT_RULES, check_units, first_objection
 
 MAX_READINGS = 2048
 """Pods whose reading is kept: as many as wait in a large burst; a few kB each."""
@@ -36,7 +36,7 @@ class AskedPod(PodReading):
         """Why it is placed nowhere, in a sentence; empty where nothing is in the way."""
         decision = first_objection(self, PLACEMENT_RULES)
         if decision is None and self._units_mib is not None:
-            decision = in_other_units(self, self._units_mib)
+            decision = check_units(self, self._units_mib)
         return decision.message if decision else ""
 
     def is_of(self, pod: Pod) -> bool:
@@ -79,11 +79,11 @@ class Readings:
         of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
         if known is not None and known.spec.enforcement_of_namespace == of_namespace and known.is_of(pod):
             return known
-        read, spec = self.of_changed(pod), pod.spec
+        read, spec = self.read_changed(pod), pod.spec
         waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
         return self._known.put(pod.metadata.uid, read) if waits_here else read
 
-    def of_changed(self, pod: Pod) -> AskedPod:
+    def read_changed(self, pod: Pod) -> AskedPod:
         """What a pod would request if it were written like this: what is known of it as it is stays."""
         of_namespace = self._enforcement_of_namespace(pod.metadata.namespace)
         return AskedPod(pod, of_namespace, self._families, self._units_mib)

@@ -26,7 +26,7 @@ _LOOK_PERIOD_S = 0.02
 """Between two looks of the thread at what waits: to wake it costs a decision ten times what it costs to leave a batch
 for its next look."""
 
-_LOOKS_AWAKE = 50
+_MAX_IDLE_LOOKS = 50
 """So many looks after the last batch the thread sleeps until it is woken."""
 
 _MODE = 0o600
@@ -133,7 +133,7 @@ class LogFiles:
                 self._taken_bytes += batch.held_bytes
                 self._take(batch)
             with self._woken:
-                self._is_asleep = looks >= _LOOKS_AWAKE
+                self._is_asleep = looks >= _MAX_IDLE_LOOKS
                 if not self._waiting and not self._is_stopping:
                     self._woken.wait(None if self._is_asleep else _LOOK_PERIOD_S)
                 self._is_asleep = False

@@ -18,7 +18,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 RETRY_PERIOD_S = 30.0
 """Between two tries to write, while it fails."""
 
-_MAX_GROWTH = 2
+_MAX_GROWTH_FACTOR = 2
 """A file grows until the next turn finds it to be full; to so many times its size at the most."""
 
 log = structlog.get_logger("purser.scheduler")
@@ -80,16 +80,16 @@ class WrittenDecisionLog(DecisionLog):
         self._retry_at = 0.0
         self._was_refused = False
         """Whether the last file that was due did not begin."""
-        evaluator.planner.on_plan = self._planned
+        evaluator.planner.on_plan = self._record_plan
 
     def judged(self, asked: DecisionInputs, found: Evaluation, verb: str) -> None:
         """See `DecisionLog`."""
-        if self._is_chosen(asked.request.uid):
+        if self._is_sampled(asked.request.uid):
             self._add(lambda recording, at: recording.judged(at, asked, found, verb), 1)
 
     def placed(self, asked: DecisionInputs, node: str, found: Placement | Refusal, *, is_early: bool) -> None:
         """See `DecisionLog`."""
-        if self._is_chosen(asked.request.uid):
+        if self._is_sampled(asked.request.uid):
             self._add(lambda recording, at: recording.placed(at, asked, node, found, is_early=is_early), 1)
 
     def bound(self, uid: str) -> None:
@@ -98,7 +98,7 @@ class WrittenDecisionLog(DecisionLog):
 
     def gone(self, uid: str) -> None:
         """See `DecisionLog`."""
-        if self._is_chosen(uid):
+        if self._is_sampled(uid):
             self._add(lambda recording, at: recording.gone(at, uid))
 
     def released(self) -> None:
@@ -137,7 +137,7 @@ class WrittenDecisionLog(DecisionLog):
             self._file, self._was_refused = _File(recording, transcript), False
             self._evaluator.refresh()
 
-    def _planned(self) -> None:
+    def _record_plan(self) -> None:
         self._add(lambda recording, at: recording.planned(at))
 
     def _add(self, note: Callable[[Recording, float], Sequence[Note]], decisions: int = 0) -> None:
@@ -147,7 +147,7 @@ class WrittenDecisionLog(DecisionLog):
             self._metrics.decisions_lost(decisions)
             return
         notes = self._make_note(lambda: note(file.recording, self._now()))
-        too_long = self._files.size_bytes > _MAX_GROWTH * self._file_bytes
+        too_long = self._files.size_bytes > _MAX_GROWTH_FACTOR * self._file_bytes
         if notes is None or too_long or (notes and not self._enqueue(file, notes, decisions)):
             self._file = None
             self._metrics.decisions_lost(decisions)
@@ -163,7 +163,7 @@ class WrittenDecisionLog(DecisionLog):
             log.exception("Failed to log a scheduling decision; scheduling continues")
             return None
 
-    def _is_chosen(self, uid: str) -> bool:
+    def _is_sampled(self, uid: str) -> bool:
         return self._one_in == 1 or zlib.crc32(uid.encode()) % self._one_in == 0
 
     def _now(self) -> float:

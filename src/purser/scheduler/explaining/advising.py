@@ -42,7 +42,7 @@ ADVICE_REFRESH_INTERVAL_S = 60.0
 """From one search to the next, of a pod that was refused again meanwhile."""
 VERDICT_PERIOD_S = 0.05
 """From one verdict to the next at least."""
-_REST = 9.0
+_REST_FACTOR = 9.0
 """Times as long as a verdict took: a tenth of the time at most."""
 _LOOK_PERIOD_S = 1.0
 
@@ -130,7 +130,7 @@ class PodAdvisor:
             return
         ways = ""
         with self._failures.guard(PODS, ref_of_request(refused.request)):
-            ways = brief(_first_suggestions(await self._tried(pod, refused.node_names)), MAX_ADVICE)
+            ways = brief(_first_suggestions(await self._try_changes(pod, refused.node_names)), MAX_ADVICE)
         known = self._waiting.get(uid)
         if known is None or not self._is_active():
             return
@@ -141,7 +141,7 @@ class PodAdvisor:
             message = f"There is room now if {ways}"
             self._events.event(ref_of(PODS, pod), SchedulerReason.FITS_IF_CHANGED, message)
 
-    async def _tried(self, pod: Pod, node_names: Sequence[str]) -> list[Suggestion]:
+    async def _try_changes(self, pod: Pod, node_names: Sequence[str]) -> list[Suggestion]:
         judge = LiveJudge(self._cache, self._evaluator, self._feasibility, node_names)
         began = self._cache.clock.monotonic()
         refused = judge.judge(pod)
@@ -160,7 +160,7 @@ class PodAdvisor:
     async def _pause(self, began: float) -> float:
         """After a verdict that was asked for then; when the next one is."""
         clock = self._cache.clock
-        await clock.sleep(max(VERDICT_PERIOD_S, _REST * (clock.monotonic() - began)))
+        await clock.sleep(max(VERDICT_PERIOD_S, _REST_FACTOR * (clock.monotonic() - began)))
         return clock.monotonic()
 
 

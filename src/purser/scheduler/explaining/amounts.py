@@ -17,8 +17,8 @@ from purser.scheduler.explaining.edits import containers, with_amount
 from purser.scheduler.explaining.searching import MAX_TRIED, Steps, fewer_cpus, largest_that_fits
 from purser.scheduler.explaining.trial import PodTrial
 
-_SERVED = frozenset(FAMILY_NAMES)
-_NOT_SUGGESTED_ALONE = {GPU_RESOURCE, hami.GPUCORES, hami.PRIORITY}
+_SERVED_FAMILIES = frozenset(FAMILY_NAMES)
+_WORDS_WITHOUT_MEMORY = {GPU_RESOURCE, hami.GPUCORES, hami.PRIORITY}
 """Words of a container that names no memory, and so gets all of each GPU's."""
 
 _ANNOTATIONS = {
@@ -53,11 +53,11 @@ def smaller_amounts(trial: PodTrial) -> Iterator[Suggestion | None]:
     for axis in _axes(trial):
         found = yield from _largest(trial, axis)
         if found is not None:
-            text, change = _suggested(trial.pod, axis, found)
+            text, change = _describe_suggestion(trial.pod, axis, found)
             yield from trial.suggest_if_it_fits(ChangeKind.AMOUNT, text, change, _changed(trial.pod, axis, found))
 
 
-def _suggested(pod: Pod, axis: _Amount, value: int) -> tuple[str, SuggestedChange]:
+def _describe_suggestion(pod: Pod, axis: _Amount, value: int) -> tuple[str, SuggestedChange]:
     """In a sentence, and in fields; as the pod's author has written it."""
     if annotation := _annotation(pod, axis):
         amount, asked = _kai_amount(annotation, value), _kai_amount(annotation, axis.asked)
@@ -86,18 +86,18 @@ def _axes(trial: PodTrial) -> Iterator[_Amount]:
     for container in containers(trial.pod):
         asked = {**container.resources.limits, **container.resources.requests}
         for resource, quantity in asked.items():
-            if _may_help(trial, resource):
+            if _can_help(trial, resource):
                 yield from _axes_of(trial, container, resource, quantity)
-        words = {name for name in asked if is_device_word(name, _SERVED)}
-        if GPU_RESOURCE in words <= _NOT_SUGGESTED_ALONE and trial.reasons:
+        words = {name for name in asked if is_device_word(name, _SERVED_FAMILIES)}
+        if GPU_RESOURCE in words <= _WORDS_WITHOUT_MEMORY and trial.reasons:
             yield _Amount(container.name, hami.GPUMEM, 0, range(1, trial.judge.largest_gpu_mib + 1), False)
 
 
-def _may_help(trial: PodTrial, resource: str) -> bool:
+def _can_help(trial: PodTrial, resource: str) -> bool:
     """Whether less of a resource can help: somewhere it is short, or what Purser or kubelet counts is."""
     if resource in trial.short:
         return True
-    if is_device_word(resource, _SERVED):
+    if is_device_word(resource, _SERVED_FAMILIES):
         return bool(trial.reasons) and resource != hami.PRIORITY
     return resource in ("cpu", "memory") and Reason.KUBELET_WOULD_REJECT in trial.reasons
 

@@ -13,8 +13,8 @@ from purser.core.fleet import Fleet
 from purser.core.ledger import pod_usage
 from purser.core.model import Grant
 from purser.core.placement import Placement
-from purser.core.placement.policies.purser import KEPT_BELOW
-from purser.core.wording import natural
+from purser.core.placement.policies.purser import KEPT_NODE_SCORE
+from purser.core.wording import natural_sort_key
 from purser.kube.objects import Pod
 from purser.scheduler.explaining.known import KnownCluster
 
@@ -51,43 +51,43 @@ class ChosenNode(msgspec.Struct, frozen=True):
 def choice_of(cluster: KnownCluster, pod: Pod) -> ChosenNode:
     """Of a pod that is on a node."""
     grant = cluster.grant(pod)
-    held = () if grant is None else tuple(held_words(cluster.fleet, grant))
+    held = () if grant is None else tuple(describe_held_gpus(cluster.fleet, grant))
     with cluster.without([pod]):
         waiting = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         judged, scores = cluster.scored(waiting)
         if judged.request is None:
             return ChosenNode(gpus=held, fits=len(judged.fits))
         why = "" if grant is None else cluster.gpus_why(judged.request, _placement(grant))
-        return compared(cluster.policy.node_policy(judged.request), held, scores, pod.spec.node_name, why)
+        return compare_nodes(cluster.policy.node_policy(judged.request), held, scores, pod.spec.node_name, why)
 
 
-def compared(
+def compare_nodes(
     policy: str, held: tuple[str, ...], scores: Mapping[str, float], own: str, gpus_why: str = ""
 ) -> ChosenNode:
     """The pod's own node against the others that take it. ``scores``: minus infinity where the policy sees no room."""
     by_node = {name: score if math.isfinite(score) else None for name, score in scores.items()}
-    ranked = sorted(by_node, key=lambda name: (-scores[name], natural(name)))
+    ranked = sorted(by_node, key=lambda name: (-scores[name], natural_sort_key(name)))
     runner_up = next((name for name in ranked if name != own), "")
     return ChosenNode(
         policy,
         held,
         len(by_node),
-        _scored(own, by_node[own]) if own in by_node else None,
-        _scored(runner_up, by_node[runner_up]) if runner_up else None,
+        _node_score(own, by_node[own]) if own in by_node else None,
+        _node_score(runner_up, by_node[runner_up]) if runner_up else None,
         1 + sum(scores[name] > scores[own] for name in by_node) if own in by_node else 0,
         gpus_why if own in by_node else "",
     )
 
 
-def _scored(node: str, score: float | None) -> NodeScore:
-    return NodeScore(node, score, score is not None and score < KEPT_BELOW)
+def _node_score(node: str, score: float | None) -> NodeScore:
+    return NodeScore(node, score, score is not None and score < KEPT_NODE_SCORE)
 
 
 def _placement(grant: Grant) -> Placement:
     return Placement(grant.node, grant.containers)
 
 
-def held_words(fleet: Fleet, grant: Grant) -> Iterator[str]:
+def describe_held_gpus(fleet: Fleet, grant: Grant) -> Iterator[str]:
     """What a pod holds of each GPU: ``GPU 3: 8192 MiB, 30% of compute``."""
     state = fleet.node(grant.node)
     devices = {} if state is None else {each.device.uuid: each.device for each in state.devices}

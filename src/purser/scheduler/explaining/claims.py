@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from purser.adapters.objects import ClusterObjects
-from purser.core.decoding import brief, check_nesting, converted, without_nulls
+from purser.core.decoding import brief, check_nesting, convert_value, without_nulls
 from purser.core.kubernetes.affinity import NodeTerms
 from purser.kube.objects import Pod
 from purser.kube.pod_details import ScheduledPod
@@ -27,7 +27,7 @@ class Claims:
             if volume is not None and volume.spec.node_affinity.required:
                 terms = volume.spec.node_affinity.required
                 check_nesting(terms, "nodeAffinity")
-                yield volume.metadata.name, converted(without_nulls(terms), NodeTerms, "nodeAffinity")
+                yield volume.metadata.name, convert_value(without_nulls(terms), NodeTerms, "nodeAffinity")
 
     def missing(self, pod: Pod) -> str:
         """A claim that a pod names and that is not there; empty where claims were not read."""

@@ -9,7 +9,7 @@ from purser.core.kubernetes.quantities import QuantityLike
 from purser.core.kubernetes.taints import PodToleration, Taint
 from purser.kube.objects import Container, Pod
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED_FIELD = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def containers(pod: Pod) -> Iterator[Container]:
@@ -50,14 +50,14 @@ def with_node_selector(pod: Pod, selector: Mapping[str, str]) -> Pod:
     return _with_spec(pod, node_selector=dict(selector))
 
 
-def without_required(pod: Pod, kind: str) -> Pod:
+def without_required_affinity(pod: Pod, kind: str) -> Pod:
     """Without what one part of its affinity requires: ``nodeAffinity``, ``podAffinity`` or ``podAntiAffinity``; the
     same pod where it requires nothing."""
     affinity = pod.spec.affinity
     part = affinity.get(kind) if isinstance(affinity, dict) else None
-    if not isinstance(affinity, dict) or not isinstance(part, dict) or not part.get(_REQUIRED):
+    if not isinstance(affinity, dict) or not isinstance(part, dict) or not part.get(_REQUIRED_FIELD):
         return pod
-    left = {key: value for key, value in part.items() if key != _REQUIRED}
+    left = {key: value for key, value in part.items() if key != _REQUIRED_FIELD}
     return _with_spec(pod, affinity={**affinity, kind: left})
 
 
@@ -66,7 +66,7 @@ def without_spread(pod: Pod) -> Pod:
     return _with_spec(pod, topology_spread_constraints=None)
 
 
-def tolerating(pod: Pod, taints: tuple[Taint, ...]) -> Pod:
+def with_tolerations(pod: Pod, taints: tuple[Taint, ...]) -> Pod:
     """With a toleration of each of these taints and of no other."""
     added = (PodToleration(each.key, "Equal", each.value, each.effect) for each in taints)
     return _with_spec(pod, tolerations=(*pod.spec.tolerations, *added))

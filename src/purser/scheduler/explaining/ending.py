@@ -12,13 +12,13 @@ from purser.core.explaining.reasons import FilterReason
 from purser.core.grant.quota import UNLIMITED, Demand
 from purser.core.ledger import pod_usage
 from purser.core.model import PodRequest
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 from purser.kube.objects import Pod
 from purser.kube.pods import controller_of
 from purser.kube.resources import key_of
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.known import KnownCluster
-from purser.scheduler.explaining.searching import fewest_holders, lacking, may_suffice, pods_to_remove
+from purser.scheduler.explaining.searching import can_suffice, fewest_holders, lacking, pods_to_remove
 
 MAX_NODES = 32
 """Nodes that are searched for more than one pod: those with the fewest."""
@@ -26,14 +26,14 @@ MAX_NODES = 32
 MAX_QUOTA_PODS = 64
 """Pods elsewhere, of the same quota, that may end beside those of a node: those that use most of it."""
 
-_STAYING = frozenset({"DaemonSet", "Node"})
+_STAYING_KINDS = frozenset({"DaemonSet", "Node"})
 
 
-Ending = tuple[Pod, ...]
+PodsToEnd = tuple[Pod, ...]
 """Pods by whose end another one fits."""
 
 
-def fewest_of_quota(cluster: KnownCluster, refused: Judgement, demand: Demand) -> Ending | None:
+def fewest_pods_for_quota(cluster: KnownCluster, refused: Judgement, demand: Demand) -> PodsToEnd | None:
     """The pods of the namespace that use most of its quota, as few as leave room in it for so much."""
     request = refused.request
     if request is None:
@@ -49,20 +49,20 @@ def _largest_first(held: Iterable[tuple[Pod, Demand]]) -> list[tuple[Pod, Demand
 def _holders(cluster: KnownCluster, request: PodRequest) -> list[tuple[Pod, Demand]]:
     """The pods that use of the quota that a request needs and that may end, and how much."""
     found = ((cluster.placed.pod(uid), demand) for uid, demand in cluster.holders(request))
-    return [(pod, demand) for pod, demand in found if pod is not None and _may_end(pod)]
+    return [(pod, demand) for pod, demand in found if pod is not None and _can_end(pod)]
 
 
-def fewest_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Ending | None:
+def fewest_pods_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> PodsToEnd | None:
     """None where no node would take the pod even without all pods that may end. Judged by the quick rule."""
-    nodes = {name: _leaving(cluster, name) for name in _promising_nodes(cluster, refused)}
-    for name in sorted(nodes, key=natural):
-        for each in _may_suffice_alone(cluster, pod, refused, name, nodes[name]):
+    nodes = {name: _pods_that_can_end(cluster, name) for name in _promising_nodes(cluster, refused)}
+    for name in sorted(nodes, key=natural_sort_key):
+        for each in _candidates_alone(cluster, pod, refused, name, nodes[name]):
             if cluster.fits_without(pod, refused.request, name, {each.metadata.uid}):
                 return (each,)
     of_quota = _quota_pods(cluster, refused)
     sets = (
         (name, list({each.metadata.uid: each for each in (*nodes[name], *of_quota)}.values()))
-        for name in sorted(nodes, key=lambda n: (len(nodes[n]), natural(n)))
+        for name in sorted(nodes, key=lambda n: (len(nodes[n]), natural_sort_key(n)))
     )
     return min(_minimal_sets(cluster, pod, refused, sets), key=len, default=None)
 
@@ -77,7 +77,7 @@ def _quota_pods(cluster: KnownCluster, refused: Judgement) -> list[Pod]:
 
 def _minimal_sets(
     cluster: KnownCluster, pod: Pod, refused: Judgement, sets: Iterable[tuple[str, list[Pod]]]
-) -> Iterator[Ending]:
+) -> Iterator[PodsToEnd]:
     """Of each set for a node those of which none can stay."""
     looked = 0
     for name, pods in sets:
@@ -117,18 +117,16 @@ def _promising_nodes(cluster: KnownCluster, refused: Judgement) -> list[str]:
     return [*crowded, *(name for name, each in refused.refusals.items() if each.resolvable or has_quota)]
 
 
-def _leaving(cluster: KnownCluster, node: str) -> list[Pod]:
-    return [each for each in cluster.placed.pods_on(node) if _may_end(each)]
+def _pods_that_can_end(cluster: KnownCluster, node: str) -> list[Pod]:
+    return [each for each in cluster.placed.pods_on(node) if _can_end(each)]
 
 
-def _may_end(pod: Pod) -> bool:
+def _can_end(pod: Pod) -> bool:
     owner = controller_of(pod)
-    return owner is None or owner.kind not in _STAYING
+    return owner is None or owner.kind not in _STAYING_KINDS
 
 
-def _may_suffice_alone(
-    cluster: KnownCluster, pod: Pod, refused: Judgement, node: str, pods: list[Pod]
-) -> Iterator[Pod]:
+def _candidates_alone(cluster: KnownCluster, pod: Pod, refused: Judgement, node: str, pods: list[Pod]) -> Iterator[Pod]:
     """Those whose end alone may suffice: a quick look at amounts, which passes over nobody who does."""
     rejected = refused.rejections.get(node)
     needs = cluster.needs(pod).amounts if rejected is not None else {}
@@ -143,7 +141,7 @@ def _may_suffice_alone(
             continue
         grant = cluster.grant(each)
         # what a pod without a grant takes of kubelet's is not known here
-        if only is None or lacks is None or grant is None or may_suffice(grant, only, lacks):
+        if only is None or lacks is None or grant is None or can_suffice(grant, only, lacks):
             yield each
 
 

@@ -52,10 +52,10 @@ class Explainer:
         """Why a pod waits, or where it is. Raises `UnknownPodError`."""
         pod = self._cluster.pod(namespace, name)
         if pod is None:
-            raise UnknownPodError(f"namespace {namespace} has no pod {name}{self._in_other_namespaces(name)}")
+            raise UnknownPodError(f"namespace {namespace} has no pod {name}{self._other_namespaces_text(name)}")
         return self._explained(pod)
 
-    def _in_other_namespaces(self, name: str) -> str:
+    def _other_namespaces_text(self, name: str) -> str:
         """Where there are pods of this name."""
         there = sorted({each.metadata.namespace for each in self._cluster.pods() if each.metadata.name == name})
         more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""
@@ -77,7 +77,7 @@ class Explainer:
             raise UnknownPodError(
                 " ".join((f"namespace {namespace} has no {kind} {name} and no pods owned by it", *read.problems))
             )
-        of_interest = next(iter(waiting_pods(pods)), None) or self._not_running(pods)
+        of_interest = next(iter(waiting_pods(pods)), None) or self._find_not_running(pods)
         first = None if of_interest is None else self._explained(of_interest)
         notes = (*read.problems, *self._cluster.notes)
         return workload_explanation(kind, namespace, name, read, pods, first, notes)
@@ -94,7 +94,7 @@ class Explainer:
         warnings = self._warnings.get(pod.metadata.uid, ())
         return obstacle(pod, self._cluster.node_object(pod.spec.node_name), warnings)
 
-    def _not_running(self, pods: Sequence[Pod]) -> Pod | None:
+    def _find_not_running(self, pods: Sequence[Pod]) -> Pod | None:
         """The first of a workload's pods that is on a node and does not run; where it has none there, the last that
         failed."""
         placed = [pod for pod in pods if pod.spec.node_name and not is_terminal(pod)]

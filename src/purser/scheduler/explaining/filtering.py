@@ -73,7 +73,7 @@ class KnownFilters:
                 found[name] = rejection
         return found
 
-    def lets_in_without(self, pod: Pod, node: str, gone: Collection[str]) -> bool:
+    def fits_without_pods(self, pod: Pod, node: str, gone: Collection[str]) -> bool:
         """Whether a node takes a pod if these pods, by uid, were gone; for other pods in the same place they still
         count. Raises as `rejections`."""
         needs, facts, neighbours = self.needs(pod), self._nodes[node], self._neighbours(pod)

@@ -6,7 +6,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.explaining.filters import FilterRejection
-from purser.core.explaining.grouping import ReasonCount, grouped_refusals, grouped_rejections, node_wording
+from purser.core.explaining.grouping import ReasonCount, describe_node, grouped_refusals, grouped_rejections
 from purser.core.fleet import Fleet
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import PolicySettings, Refusal
@@ -40,5 +40,5 @@ def reason_counts(found: Judgement, fleet: Fleet, policy: PolicySettings) -> tup
 def words_by_node(found: Judgement) -> dict[str, str]:
     """Why each node that does not take a pod does not: of kube-scheduler's filters the first, else how many of its GPUs
     have which reason first."""
-    rejected = {name: node_wording(each) for name, each in found.rejections.items()}
+    rejected = {name: describe_node(each) for name, each in found.rejections.items()}
     return rejected | {name: brief(each.message_to_operators) for name, each in found.refusals.items()}

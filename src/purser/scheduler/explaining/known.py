@@ -14,7 +14,7 @@ from purser.core.decoding import UnreadableError, brief
 from purser.core.dialects import DialectError
 from purser.core.explaining.filters import FilteredNode, PodNeeds
 from purser.core.fleet import Fleet
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining, request_demand
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining_quota, request_demand
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import Grant, PodRequest
 from purser.core.names import INVENTORY_ANNOTATION, SCHEDULER_NAME
@@ -26,12 +26,12 @@ from purser.kube.objects import Node, ObjectReference, Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
 from purser.kube.resources import NAMESPACES, NODES, PODS, key_of, key_of_ref
-from purser.kube.store import ListedOnce
+from purser.kube.store import StaticStore
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.filtering import KnownFilters
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.placed_pods import PlacedPods
-from purser.scheduler.pending import gpus_at_peak
+from purser.scheduler.pending import peak_gpu_count
 from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.webhook import DeviceRules, Mutation
 
@@ -50,12 +50,12 @@ class KnownCluster:
         self._cache = cache = ClusterCache(None, scheduler_name=scheduler_name, families=FAMILIES)
         self._failures = failures = ObjectFailures()
         failures.report_to(CollectorRegistry(), self)
-        pods = ListedOnce(PODS, objects.pods, failures)
+        pods = StaticStore(PODS, objects.pods, failures)
         cache.take(
             pods,
-            ListedOnce(NODES, objects.nodes, failures),
-            ListedOnce(RESOURCE_QUOTAS, objects.quotas, failures),
-            ListedOnce(NAMESPACES, objects.namespaces, failures),
+            StaticStore(NODES, objects.nodes, failures),
+            StaticStore(RESOURCE_QUOTAS, objects.quotas, failures),
+            StaticStore(NAMESPACES, objects.namespaces, failures),
         )
         self._evaluator = evaluator = Evaluator(cache.fleet, policy, cache.arrivals.mix)
         self._feasibility = Feasibility(cache, evaluator, Reservations(cache, evaluator))
@@ -106,7 +106,7 @@ class KnownCluster:
         """How many GPUs a pod has at once at most, a share counted as one; 0: its request cannot be read."""
         with suppress(DialectError):
             request = self._cache.readings.of(pod).request()
-            return 0 if request is None else gpus_at_peak(request)
+            return 0 if request is None else peak_gpu_count(request)
         return 0
 
     @property
@@ -204,7 +204,7 @@ class KnownCluster:
         quota = UNLIMITED if request is None else self._quota_without(request, gone)
         if request is not None and not quota.holds(request_demand(request)):
             return False
-        if not self._filters.lets_in_without(pod, node, gone):
+        if not self._filters.fits_without_pods(pod, node, gone):
             return False
         if request is None:
             return True
@@ -219,7 +219,7 @@ class KnownCluster:
         for uid in gone if quota != UNLIMITED else ():
             grant = self._cache.ledger.grant(uid)
             if grant is not None and (grant.namespace, grant.family) == (request.namespace, request.family):
-                quota = remaining(quota, Demand() - grant_demand(grant))
+                quota = remaining_quota(quota, Demand() - grant_demand(grant))
         return quota
 
     @contextmanager

@@ -14,7 +14,7 @@ MAX_SCHEDULER_MESSAGE = 1000
 MAX_ADVICE = 400
 """Characters of the change: names of containers, resources and annotations have bounds, and two fit."""
 
-_AFTER = re.compile(r", \d+ |\.?\s+preemption: |\.$")
+_REASON_END = re.compile(r", \d+ |\.?\s+preemption: |\.$")
 """What kube-scheduler puts behind a node's reason: the next one with its number of nodes, what came of preemption, or
 the end of the sentence. No change has any of it."""
 
@@ -28,7 +28,7 @@ def last_advice(pod: Pod) -> str:
     """By which change it would fit, by the same condition; empty where none is known."""
     _, found, rest = _message(pod).rpartition(ADVICE)
     # In one line, and not longer than this: the pattern would take long for many blanks.
-    return brief(_AFTER.split(brief(rest, 4 * MAX_ADVICE), maxsplit=1)[0], MAX_ADVICE) if found else ""
+    return brief(_REASON_END.split(brief(rest, 4 * MAX_ADVICE), maxsplit=1)[0], MAX_ADVICE) if found else ""
 
 
 def _message(pod: Pod) -> str:

@@ -7,18 +7,18 @@ import msgspec
 
 from purser.core.grant.quota import Demand
 from purser.core.names import KUBELET_ANNOTATION
-from purser.core.wording import natural, some
+from purser.core.wording import natural_sort_key, some
 from purser.kube.objects import Pod
 from purser.kube.resources import key_of
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
-from purser.scheduler.explaining.ending import fewest_of_quota, fewest_to_end
+from purser.scheduler.explaining.ending import fewest_pods_for_quota, fewest_pods_to_end
 from purser.scheduler.explaining.trial import Trial
 
 
 def ended_pods(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
     """The fewest that are found, see `purser.scheduler.explaining.ending`. ``demand``: what a quota has to leave."""
-    room = fewest_to_end(trial.cluster, trial.pod, trial.refused)
-    quota = None if demand is None else fewest_of_quota(trial.cluster, trial.refused, demand)
+    room = fewest_pods_to_end(trial.cluster, trial.pod, trial.refused)
+    quota = None if demand is None else fewest_pods_for_quota(trial.cluster, trial.refused, demand)
     found = min((each for each in (room, quota) if each), key=len, default=None)
     if found is None:
         return
@@ -52,7 +52,7 @@ def _destinations(trial: Trial, pods: Sequence[Pod], fits: Sequence[str]) -> dic
             judged = trial.cluster.judge(waiting)
             there = [name for name in judged.fits if name != fits[0] or not _is_aligned(trial, name)]
             if there:
-                places[key_of(pod)] = where = min(there, key=natural)
+                places[key_of(pod)] = where = min(there, key=natural_sort_key)
                 placed.enter_context(trial.cluster.with_pod(waiting, where, judged.request))
     return places
 

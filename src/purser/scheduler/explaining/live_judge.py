@@ -22,7 +22,7 @@ class LiveJudge:
 
     def judge(self, pod: Pod) -> Judgement:
         """The verdict on each of the nodes."""
-        reading = self._cache.readings.of_changed(pod)
+        reading = self._cache.readings.read_changed(pod)
         if reading.objection:
             return Judgement(objection=reading.objection)
         try:

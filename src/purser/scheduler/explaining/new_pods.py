@@ -6,12 +6,12 @@ import msgspec
 
 from purser.adapters.manifests import ManifestError, ManifestPod
 from purser.core.decoding import brief
-from purser.core.names import ignoring_label
+from purser.core.names import ignore_label_of
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
 from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
 from purser.scheduler.explaining.known import KnownCluster
-from purser.scheduler.webhook import ReviewError, mutated
+from purser.scheduler.webhook import ReviewError, mutate_pod
 
 NEW_UID = "new"
 """Of a pod that has none yet."""
@@ -38,18 +38,18 @@ def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str) -> NewPod
         labels = cluster.labels_of_namespace(namespace)
         if labels is None:
             return NewPod(pod, f"namespace {namespace} does not exist")
-        if webhook is None or ignoring_label(pod.metadata.labels) or ignoring_label(labels):
-            return NewPod(pod, _preset(pod))
-        changed, decision = mutated(body, namespace, webhook)
+        if webhook is None or ignore_label_of(pod.metadata.labels) or ignore_label_of(labels):
+            return NewPod(pod, _preset_node_text(pod))
+        changed, decision = mutate_pod(body, namespace, webhook)
         if not decision.allowed:
             return NewPod(pod, f"Purser's webhook would reject the pod: {decision.message}", decision.warnings)
         pod = _decoded(changed)
-        return NewPod(pod, _preset(pod), decision.warnings)
+        return NewPod(pod, _preset_node_text(pod), decision.warnings)
     except (DecodeError, ReviewError) as error:
         raise ManifestError(f"{asked.kind} {asked.name}: {brief(error)}") from error
 
 
-def _preset(pod: ScheduledPod) -> str:
+def _preset_node_text(pod: ScheduledPod) -> str:
     node = brief(pod.spec.node_name, 253)
     return f"spec.nodeName is {node}, so that node's kubelet would run the pod without a scheduler" if node else ""
 

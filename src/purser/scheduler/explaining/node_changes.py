@@ -17,7 +17,7 @@ from purser.core.kubernetes.taints import CORDON
 from purser.core.model import Device
 from purser.core.names import CORDON_ANNOTATIONS, KUBELET_ANNOTATION
 from purser.core.node.amounts import AMOUNTS
-from purser.core.node.cordons import cordoned_gpus, uncordoned
+from purser.core.node.cordons import cordoned_gpus, uncordon_annotations
 from purser.core.node.maintenance import cordoned_by, maintenance_words
 from purser.core.placement import Reason
 from purser.kube.objects import Node
@@ -54,26 +54,26 @@ def _candidates(trial: Trial) -> list[str]:
 
 def _has_cordoned(trial: Trial, name: str) -> bool:
     node = trial.cluster.node_object(name)
-    return node is not None and bool(_cordoned(node))
+    return node is not None and bool(_cordoned_uuids(node))
 
 
 def _first_gpu(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
     """The first GPU of each node is tried at once, then the second."""
-    for place in range(max((len(_cordoned(node)) for node in nodes), default=0)):
-        ways = (_with_gpus(node, _cordoned(node)[place : place + 1]) for node in nodes)
-        yield from trial.helpful(ways)
+    for place in range(max((len(_cordoned_uuids(node)) for node in nodes), default=0)):
+        ways = (_with_gpus(node, _cordoned_uuids(node)[place : place + 1]) for node in nodes)
+        yield from trial.helpful_changes(ways)
 
 
 def _fewest_gpus(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uuids]]:
     """For each node GPUs of which none can stay cordoned."""
     before = {node.metadata.name: node for node in nodes}
-    ways = (_with_gpus(node, _cordoned(node)) for node in nodes)
-    for every in list(islice(trial.helpful(ways), _MAX_NODES)):
+    ways = (_with_gpus(node, _cordoned_uuids(node)) for node in nodes)
+    for every in list(islice(trial.helpful_changes(ways), _MAX_NODES)):
         node = before[every.node.metadata.name]
         found = every
         for uuid in reversed(every.what):
             fewer = _with_gpus(node, [each for each in found.what if each != uuid])
-            if fewer is not None and next(trial.helpful([fewer]), None) is not None:
+            if fewer is not None and next(trial.helpful_changes([fewer]), None) is not None:
                 found = fewer
         yield found
 
@@ -81,7 +81,7 @@ def _fewest_gpus(trial: Trial, nodes: Sequence[Node]) -> Iterator[ChangedNode[Uu
 def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
     """One node, the first by name."""
     names = [name for name, each in trial.refused.rejections.items() if each.reason is FilterReason.UNSCHEDULABLE]
-    for name, node in islice(trial.helpful(map(_uncordoned, _nodes(trial, names))), 1):
+    for name, node in islice(trial.helpful_changes(map(_uncordoned, _nodes(trial, names))), 1):
         meta = node.metadata
         work = maintenance_words(cordoned_by(meta.annotations, cordoned=True), "")
         text = f"node {name} is uncordoned" + (f", which the operator does after the {work}" if work else "")
@@ -93,7 +93,7 @@ def unaligned_kubelets(trial: Trial) -> Iterator[Suggestion]:
     if Reason.KUBELET_WOULD_REJECT not in trial.reasons:
         return
     names = trial.refused_for(Reason.KUBELET_WOULD_REJECT)
-    for name, node in islice(trial.helpful(map(_unaligned, _nodes(trial, names))), 1):
+    for name, node in islice(trial.helpful_changes(map(_without_alignment, _nodes(trial, names))), 1):
         text = f"the kubelet on node {name} has topologyManagerPolicy: none"
         yield from trial.with_node(ChangeKind.KUBELET, text, SuggestedChange(node=name), node)
 
@@ -102,7 +102,7 @@ def _nodes(trial: Trial, names: Iterable[str]) -> list[Node]:
     return [node for name in names if (node := trial.cluster.node_object(name)) is not None]
 
 
-def _cordoned(node: Node) -> Uuids:
+def _cordoned_uuids(node: Node) -> Uuids:
     annotations = node.metadata.annotations
     return tuple(cordoned_gpus({key: annotations[key] for key in CORDON_ANNOTATIONS if key in annotations}))
 
@@ -111,7 +111,7 @@ def _with_gpus(node: Node, uuids: Collection[str]) -> ChangedNode[Uuids] | None:
     """With its agent's list of what they have; None: without any of them."""
     if not uuids:
         return None
-    changed = _annotated(node, uncordoned(node.metadata.annotations, tuple(uuids)))
+    changed = _annotated(node, uncordon_annotations(node.metadata.annotations, tuple(uuids)))
     try:
         inventory = own_inventory(node)
     except InventoryError:
@@ -142,7 +142,7 @@ def _uncordoned(node: Node) -> ChangedNode[str]:
     return ChangedNode(node.metadata.name, msgspec.structs.replace(node, spec=spec))
 
 
-def _unaligned(node: Node) -> ChangedNode[str] | None:
+def _without_alignment(node: Node) -> ChangedNode[str] | None:
     """With the topology manager policy none; none where its agent reports no kubelet."""
     try:
         report = decode_report(node.metadata.annotations.get(KUBELET_ANNOTATION, ""))

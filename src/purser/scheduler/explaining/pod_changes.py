@@ -7,17 +7,17 @@ from itertools import islice
 import msgspec
 
 from purser.core.dialects import policies, selectors
-from purser.core.kubernetes.taints import Taint, untolerated
+from purser.core.kubernetes.taints import Taint, untolerated_taints
 from purser.core.names import ENFORCEMENT_ANNOTATION, GPU_NIC_ANNOTATION, GPU_POLICY_ANNOTATION
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.wording import some
 from purser.kube.objects import Pod
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.edits import (
-    tolerating,
     with_node_selector,
+    with_tolerations,
     without_annotation,
-    without_required,
+    without_required_affinity,
     without_spread,
 )
 from purser.scheduler.explaining.trial import PodTrial, Trial
@@ -28,7 +28,7 @@ _MAX_TAINTS = 16
 """Combinations of taints that are tried."""
 
 _OF_FAMILIES = dict.fromkeys(name for family in FAMILIES for name in family.pod_annotations)
-_NARROWING = (
+_NARROWING_ANNOTATIONS = (
     selectors.USE_GPUTYPE,
     selectors.NOUSE_GPUTYPE,
     selectors.USE_GPUUUID,
@@ -50,9 +50,9 @@ _NARROWING = (
 _AFFINITIES = (ChangeKind.AFFINITY, ChangeKind.POD_AFFINITY, ChangeKind.POD_ANTI_AFFINITY)
 
 
-def fewer_annotations(trial: PodTrial) -> Iterator[Suggestion | None]:
+def removable_annotations(trial: PodTrial) -> Iterator[Suggestion | None]:
     """Each annotation that alone is in the way; None for one that is not."""
-    for key in _NARROWING:
+    for key in _NARROWING_ANNOTATIONS:
         if key in trial.pod.metadata.annotations:
             text = f"the pod does not have annotation {key}"
             changed = without_annotation(trial.pod, key)
@@ -91,7 +91,7 @@ def _with_labels(trial: Trial, found: Suggestion, key: str) -> Suggestion:
 def affinities(trial: Trial) -> Iterator[Suggestion]:
     """Without what one part of its affinity requires; without its spread constraints."""
     for kind in _AFFINITIES:
-        changed = without_required(trial.pod, kind)
+        changed = without_required_affinity(trial.pod, kind)
         if changed is not trial.pod:
             yield from trial.suggest_if_it_fits(kind, f"the pod has no required {kind}", SuggestedChange(), changed)
     if trial.pod.spec.topology_spread_constraints:
@@ -102,23 +102,25 @@ def affinities(trial: Trial) -> Iterator[Suggestion]:
 def tolerations(trial: Trial) -> Iterator[Suggestion]:
     """The fewest taints that one node has and that have to be tolerated; then the first by name."""
     nodes = trial.cluster.nodes
-    taints = tuple(dict.fromkeys(taint for node in nodes.values() for taint in _tolerable(trial.pod, node.taints)))
+    taints = tuple(
+        dict.fromkeys(taint for node in nodes.values() for taint in _tolerable_taints(trial.pod, node.taints))
+    )
     if not taints:
         return
-    fits = trial.fits(tolerating(trial.pod, taints))
-    needed = {_tolerable(trial.pod, nodes[name].taints) for name in fits}
+    fits = trial.fits(with_tolerations(trial.pod, taints))
+    needed = {_tolerable_taints(trial.pod, nodes[name].taints) for name in fits}
     ordered = sorted(needed, key=lambda each: (len(each), [str(taint) for taint in each]))
-    found = (each for fewest in ordered[:_MAX_TAINTS] for each in _tolerated(trial, fewest))
+    found = (each for fewest in ordered[:_MAX_TAINTS] for each in _suggest_tolerations(trial, fewest))
     yield from islice(found, 1)
 
 
-def _tolerated(trial: Trial, taints: tuple[Taint, ...]) -> Iterator[Suggestion]:
+def _suggest_tolerations(trial: Trial, taints: tuple[Taint, ...]) -> Iterator[Suggestion]:
     text = f"the pod tolerates {' and '.join(map(str, taints))}"
     change = SuggestedChange(tolerations=taints)
-    yield from trial.suggest_if_it_fits(ChangeKind.TOLERATIONS, text, change, tolerating(trial.pod, taints))
+    yield from trial.suggest_if_it_fits(ChangeKind.TOLERATIONS, text, change, with_tolerations(trial.pod, taints))
 
 
-def _tolerable(pod: Pod, taints: Iterable[Taint]) -> tuple[Taint, ...]:
+def _tolerable_taints(pod: Pod, taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """Not those by which Kubernetes itself keeps pods from nodes that are not ready, or cordoned."""
-    found = untolerated(taints, pod.spec.tolerations)
+    found = untolerated_taints(taints, pod.spec.tolerations)
     return tuple(sorted((each for each in found if not each.key.startswith(_OF_KUBERNETES)), key=str))

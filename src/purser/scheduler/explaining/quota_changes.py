@@ -16,7 +16,7 @@ _MAX_DEMANDS = 64
 """Nodes of which it is computed what the pod would use of its quota there."""
 
 
-def least_demand(trial: Trial) -> Demand | None:
+def smallest_demand(trial: Trial) -> Demand | None:
     """What the pod takes of its quota where it takes least; None where no quota is in the way, or more than it."""
     request = trial.refused.request
     if request is None or Reason.QUOTA_NOT_FIT not in trial.reasons:
@@ -43,7 +43,7 @@ def raised_quotas(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
         for word, amount in needed.items():
             if amount is not None and _is_less(quota, word, amount) and _counts(word == words.memory, demand):
                 raised.setdefault(quota.metadata.name, {})[word] = str(amount)
-    changed = [_raised(quota, raised[quota.metadata.name]) for quota in named if quota.metadata.name in raised]
+    changed = [_raise_quota(quota, raised[quota.metadata.name]) for quota in named if quota.metadata.name in raised]
     hard = [f"{word}={each[word]} in ResourceQuota {name}" for name, each in raised.items() for word in each]
     with trial.cluster.with_quotas(changed):
         text = f"the namespace's quota allows {', '.join(hard)}"
@@ -55,7 +55,7 @@ def _without(quota: ResourceQuota, words: Iterable[str]) -> ResourceQuota:
     return _with_hard(quota, {word: amount for word, amount in quota.spec.hard.items() if word not in gone})
 
 
-def _raised(quota: ResourceQuota, hard: dict[str, str]) -> ResourceQuota:
+def _raise_quota(quota: ResourceQuota, hard: dict[str, str]) -> ResourceQuota:
     return _with_hard(quota, {**quota.spec.hard, **hard})
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import TypeVar
 
 from purser.core.fleet import NodeState, rule
-from purser.core.grant.quota import Demand, QuotaLimits, remaining
-from purser.core.ledger import UNUSED, pod_usage
+from purser.core.grant.quota import Demand, QuotaLimits, remaining_quota
+from purser.core.ledger import NO_USAGE, pod_usage
 from purser.core.model import DeviceRequest, Grant
 
 HolderT = TypeVar("HolderT")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 MAX_TRIED = 64
 """Numbers that are tried one by one."""
 
-Lacking = tuple[int, dict[str, tuple[int, int]]]
+LackingAmounts = tuple[int, dict[str, tuple[int, int]]]
 """How many GPUs have the amounts, and of each other one how much memory and compute it lacks."""
 
 
@@ -64,19 +64,19 @@ def fewest_holders(held: Sequence[tuple[HolderT, Demand]], left: QuotaLimits, de
     """Those who use of a quota, by whose end it leaves room for so much: one where one suffices, else some of whom none
     can stay. ``held``: those who use most first. None: the end of all is not enough."""
     for who, freed in held:
-        if remaining(left, Demand() - freed).holds(demand):
+        if remaining_quota(left, Demand() - freed).holds(demand):
             return [who]
     gone: list[tuple[HolderT, Demand]] = []
     total = Demand()
     for each in held:
         gone.append(each)
         total += each[1]
-        if remaining(left, Demand() - total).holds(demand):
+        if remaining_quota(left, Demand() - total).holds(demand):
             break
     else:
         return None
     for each in tuple(reversed(gone)):
-        if remaining(left, Demand() - (total - each[1])).holds(demand):
+        if remaining_quota(left, Demand() - (total - each[1])).holds(demand):
             gone.remove(each)
             total -= each[1]
     return [who for who, _ in gone]
@@ -93,7 +93,7 @@ def pods_to_remove(uids: Iterable[str], fits_without: Callable[[Collection[str]]
     return list(gone)
 
 
-def lacking(node: NodeState, asked: DeviceRequest) -> Lacking | None:
+def lacking(node: NodeState, asked: DeviceRequest) -> LackingAmounts | None:
     """None where amounts say too little, of GPUs in parts or instances."""
     if any(each.device.replicas > 1 or each.device.mig_kind for each in node.devices):
         return None
@@ -108,13 +108,13 @@ def lacking(node: NodeState, asked: DeviceRequest) -> Lacking | None:
     return enough, lacks
 
 
-def may_suffice(grant: Grant, asked: DeviceRequest, lacks: Lacking) -> bool:
+def can_suffice(grant: Grant, asked: DeviceRequest, lacks: LackingAmounts) -> bool:
     """Whether what a pod holds alone may be enough: a quick look, which passes over nobody whose end suffices."""
     held = pod_usage(grant)
     enough, by_uuid = lacks
     freed = 0
     for uuid, (memory, cores) in by_uuid.items():
-        usage = held.get(uuid, UNUSED)
+        usage = held.get(uuid, NO_USAGE)
         if (memory > 0 or cores > 0) and usage.memory_mib >= memory and usage.cores_percent >= cores:
             freed += 1
     return enough + freed >= asked.count

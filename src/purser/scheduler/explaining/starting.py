@@ -16,9 +16,9 @@ from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, S
 MAX_TEXT = 1000
 """Characters of a message: that of a container runtime may be long."""
 
-_UNINFORMATIVE = frozenset({"", StartReason.CREATING, "PodInitializing"})
+_UNINFORMATIVE_REASONS = frozenset({"", StartReason.CREATING, "PodInitializing"})
 """Reasons of containers that wait for something which their states do not name."""
-_BY_PLUGIN = re.compile(
+_PLUGIN_FAILURE = re.compile(
     r"Allocate failed due to (?:rpc error: code = \w+ desc = )?(.*), which is unexpected", re.DOTALL
 )
 """The message of kubelet's device manager (pkg/kubelet/cm/admission/errors.go)."""
@@ -42,10 +42,10 @@ class Obstacle(msgspec.Struct, frozen=True):
 def obstacle(pod: Pod, node: Node | None, events: Sequence[ObservedEvent] = ()) -> Obstacle | None:
     """Of a pod on a node that has not ended; None: all its containers run. ``node``: None where there is none of that
     name. ``events``: warnings about the pod, the last at the end."""
-    said = next(_waiting(pod, _UNINFORMATIVE), None) or next(_exited(pod), None)
+    said = next(_waiting_containers(pod, _UNINFORMATIVE_REASONS), None) or next(_failed_containers(pod), None)
     if said is not None:
         return msgspec.structs.replace(said, others_run=_has_running_container(pod))
-    is_creating = next(_waiting(pod, frozenset()), None)
+    is_creating = next(_waiting_containers(pod, frozenset()), None)
     if pod.status.phase != "Pending" and is_creating is None:
         return None
     if node is None:
@@ -70,16 +70,16 @@ def failure(pod: Pod) -> Obstacle | None:
     if pod.status.phase != "Failed":
         return None
     if reason:
-        refused = _BY_PLUGIN.search(message) if reason == StartReason.ADMISSION else None
+        refused = _PLUGIN_FAILURE.search(message) if reason == StartReason.ADMISSION else None
         by, text = ("kubelet", message) if refused is None else ("device plugin", refused[1])
         return Obstacle(by, reason, brief(text, MAX_TEXT), _remedy(reason))
-    exited = next(_exited(pod), None)
+    exited = next(_failed_containers(pod), None)
     if exited is not None:
         return exited
     return Obstacle("kubelet", "", brief(message, MAX_TEXT)) if message else None
 
 
-def _waiting(pod: Pod, without: frozenset[str]) -> Iterator[Obstacle]:
+def _waiting_containers(pod: Pod, without: frozenset[str]) -> Iterator[Obstacle]:
     """Containers that wait, in the order in which they are to start, but those for such reasons."""
     for each in _containers(pod):
         state = each.state.waiting
@@ -87,17 +87,17 @@ def _waiting(pod: Pod, without: frozenset[str]) -> Iterator[Obstacle]:
             continue
         text, last = state.message, each.last_state.terminated
         if state.reason == StartReason.CRASH_LOOP and last is not None:
-            text = f"the last run stopped with {last.reason or 'no reason'}, {_exit(last)}"
+            text = f"the last run stopped with {last.reason or 'no reason'}, {_exit_text(last)}"
         yield Obstacle(f"container {each.name}", state.reason, brief(text, MAX_TEXT), _remedy(state.reason))
 
 
-def _exited(pod: Pod) -> Iterator[Obstacle]:
+def _failed_containers(pod: Pod) -> Iterator[Obstacle]:
     """Containers whose run failed. A real kubelet reports a container so that it is about to start again, too, for most
     of the time (seen on 1.37)."""
     for each in _containers(pod):
         ended = each.state.terminated
         if ended is not None and ended.exit_code:
-            yield Obstacle(f"container {each.name}", ended.reason, _exit(ended), _remedy(ended.reason))
+            yield Obstacle(f"container {each.name}", ended.reason, _exit_text(ended), _remedy(ended.reason))
 
 
 def _has_running_container(pod: Pod) -> bool:
@@ -116,7 +116,7 @@ def _containers(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (*pod.status.init_container_statuses, *pod.status.container_statuses)
 
 
-def _exit(ended: ContainerStateTerminated) -> str:
+def _exit_text(ended: ContainerStateTerminated) -> str:
     return brief(f"exit code {ended.exit_code}{f': {ended.message}' if ended.message else ''}", MAX_TEXT)
 
 

@@ -13,8 +13,8 @@ from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.leaving import ended_pods
 from purser.scheduler.explaining.node_changes import unaligned_kubelets, uncordoned_gpus, uncordoned_nodes
-from purser.scheduler.explaining.pod_changes import affinities, fewer_annotations, node_selectors, tolerations
-from purser.scheduler.explaining.quota_changes import least_demand, raised_quotas
+from purser.scheduler.explaining.pod_changes import affinities, node_selectors, removable_annotations, tolerations
+from purser.scheduler.explaining.quota_changes import raised_quotas, smallest_demand
 from purser.scheduler.explaining.trial import PodTrial, Trial
 
 
@@ -22,13 +22,13 @@ def changes_of_devices(trial: PodTrial) -> Iterator[Suggestion | None]:
     """What of the pod's devices its author could ask for instead; None after a verdict by which nothing is found yet:
     what else there is to do can be done meanwhile."""
     yield from smaller_amounts(trial)
-    yield from fewer_annotations(trial)
+    yield from removable_annotations(trial)
 
 
 def suggestions(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Iterator[Suggestion]:
     """Changes of the pod first, then of its namespace, of nodes, of other pods."""
     trial = Trial(cluster, pod, refused)
-    demand = least_demand(trial)
+    demand = smallest_demand(trial)
     yield from filter(None, changes_of_devices(trial))
     yield from node_selectors(trial)
     yield from affinities(trial)

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from purser.core.explaining.reasons import FilterReason
 from purser.core.placement import Reason
-from purser.core.wording import natural
+from purser.core.wording import natural_sort_key
 from purser.kube.objects import Node, Pod
 from purser.scheduler.explaining.changes import EXAMPLES, ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.judging import Judgement
@@ -56,7 +56,7 @@ class PodTrial:
         """The suggestion, where some node takes the pod."""
         fits = self.fits(pod)
         if fits:
-            examples = tuple(sorted(fits, key=natural)[:EXAMPLES])
+            examples = tuple(sorted(fits, key=natural_sort_key)[:EXAMPLES])
             yield Suggestion(kind, text, change, len(fits), examples)
 
 
@@ -76,12 +76,12 @@ class Trial(PodTrial):
         """The nodes that Purser refuses for a reason, among others."""
         return [name for name, each in self.refused.refusals.items() if any(r is reason for r, _ in each.counts)]
 
-    def helpful(self, ways: Iterable[ChangedNode[ObjectT] | None]) -> Iterator[ChangedNode[ObjectT]]:
+    def helpful_changes(self, ways: Iterable[ChangedNode[ObjectT] | None]) -> Iterator[ChangedNode[ObjectT]]:
         """Those changed nodes, by name, which take the pod where they alone are changed. Of each node one way."""
         named = {way.node.metadata.name: way for way in ways if way is not None}
         with self.cluster.with_nodes([way.node for way in named.values()]):
             found = set(self.fits(self.pod)) & named.keys()
-        for name in sorted(found, key=natural):
+        for name in sorted(found, key=natural_sort_key):
             with self.cluster.with_nodes([named[name].node]):  # for spreading, others' taints may count
                 is_enough = bool(self.fits(self.pod))
             if is_enough:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from purser.adapters.eligibility import is_placed_freely, why_not_schedulable
+from purser.adapters.eligibility import has_only_simple_constraints, why_not_schedulable
 from purser.core.dialects import DialectError
 from purser.core.model import PodRequest
 from purser.kube import Client, KubeError
@@ -32,13 +32,13 @@ from purser.scheduler.placement import Feasibility, ReservationError, Reservatio
 MANY_NODES = 500
 """With fewer, kube-scheduler's filters cost less than the write (docs/benchmarks.md)."""
 
-NEXT = 2
+MIN_PODS_NEXT_IN_TURN = 2
 """Pods that are next in turn: kube-scheduler asks about them before it would see a nomination."""
 
-MAX_AHEAD = 64
+MAX_NOMINATED_AHEAD = 64
 """Nominated pods that may wait at most: some seconds of kube-scheduler's work, and a write takes milliseconds."""
 
-_WRITES = 4
+_MAX_CONCURRENT_WRITES = 4
 """At once."""
 
 _MAX_TRIED_NODES = 8
@@ -95,7 +95,7 @@ class EarlyNominations:
             if known.status.nominated_node_name and not pod.status.nominated_node_name:
                 self._reservations.withdraw(uid)  # kube-scheduler took the name back: the pod fits nowhere
                 self.asked(uid)
-        elif uid not in self._seen and self._may_be_nominated(pod):
+        elif uid not in self._seen and self._can_be_nominated(pod):
             self._seen.add(uid)
             self._waiting[uid] = pod
             self._arrived += 1
@@ -115,7 +115,7 @@ class EarlyNominations:
         self._ahead.pop(uid, None)
         self._more.set()
 
-    async def take_back(self, uids: Iterable[str]) -> None:
+    async def withdraw_nominations(self, uids: Iterable[str]) -> None:
         """kube-scheduler has not asked about these pods in time: as long as they name a node, room is kept there, by
         kube-scheduler as well. It may have looked at them before they did, and would again in minutes only."""
         for pod in [self._waiting[uid] for uid in uids if uid in self._waiting]:
@@ -137,14 +137,14 @@ class EarlyNominations:
 
     def _remove_stale(self) -> None:
         """Without nominated pods none is passed over."""
-        if len(self._queue) > 2 * len(self._waiting) + MAX_AHEAD:
+        if len(self._queue) > 2 * len(self._waiting) + MAX_NOMINATED_AHEAD:
             self._queue = [place for place in self._queue if place.uid in self._waiting]
             heapq.heapify(self._queue)
 
     async def run(self) -> None:
         """Nominate, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            writes = asyncio.Semaphore(_WRITES)
+            writes = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
             while True:
                 await writes.acquire()
                 place, pod = await self._next()
@@ -164,7 +164,7 @@ class EarlyNominations:
 
     def _first(self) -> tuple[_QueuePosition, Pod] | None:
         """The first pod that is not nominated, but for those that kube-scheduler comes to right now."""
-        if len(self._ahead) >= MAX_AHEAD or len(self._cache.fleet) < MANY_NODES or not self._is_active():
+        if len(self._ahead) >= MAX_NOMINATED_AHEAD or len(self._cache.fleet) < MANY_NODES or not self._is_active():
             return None
         next_in_turn: list[_QueuePosition] = []
         found = None
@@ -172,7 +172,7 @@ class EarlyNominations:
             place = heapq.heappop(self._queue)
             if (pod := self._waiting.get(place.uid)) is None:
                 continue
-            if len(next_in_turn) + sum(each < place for each in self._ahead.values()) < NEXT:
+            if len(next_in_turn) + sum(each < place for each in self._ahead.values()) < MIN_PODS_NEXT_IN_TURN:
                 next_in_turn.append(place)
             else:
                 found = place, pod
@@ -231,11 +231,11 @@ class EarlyNominations:
             return False
         return True
 
-    def _may_be_nominated(self, pod: Pod) -> bool:
+    def _can_be_nominated(self, pod: Pod) -> bool:
         return (
             pod.spec.scheduler_name == self._cache.scheduler_name
             and not pod.status.nominated_node_name
             and pod.spec.preemption_policy != "Never"  # kube-scheduler would not take the name back
-            and is_placed_freely(pod)
+            and has_only_simple_constraints(pod)
             and self._cache.readings.of(pod).asks_for_devices
         )

@@ -28,7 +28,7 @@ from purser.core.placement import (
     PolicySettings,
     Refusal,
     best,
-    foremost,
+    best_nodes,
     rank,
 )
 from purser.core.placement.reasons import nodes_by_reason
@@ -58,7 +58,7 @@ from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.preemption import Preemptor
 from purser.scheduler.reasons import PendingReason
 
-MAX_WHY = 1024
+MAX_REASON_CHARACTERS = 1024
 """Characters of why a node is refused. Pods, and agents of nodes, have their say in it, it stands in the answer once or
 twice for each node of the cluster, and kube-scheduler's event takes no more."""
 
@@ -113,11 +113,11 @@ class KubeExtender:
         """Which nodes could hold the pod, and why not the others."""
         names = args.node_names or []
         try:
-            await self._gate.wait_open()
+            await self._gate.wait_until_open()
         except NotLeadingError as error:
             return ExtenderFilterResult(error=str(error))
         if message := other_scheduler(args.pod, self._cache.scheduler_name):
-            return _fits_nowhere(names, message)
+            return _refuse_all(names, message)
         with self._metrics.stage("filter", "parse"):
             reading = self._cache.readings.of(args.pod)
             asks = reading.asks_for_devices
@@ -125,7 +125,7 @@ class KubeExtender:
             request = reading.request() if asks and not message else None
         if message:
             self.pending.judged(args.pod.metadata.uid, {PendingReason.INVALID_REQUEST: len(names)}, _bounded(message))
-            return _fits_nowhere(names, message)
+            return _refuse_all(names, message)
         if request is None:
             return ExtenderFilterResult(node_names=names)
         self._early_nominations.asked(request.uid)
@@ -146,7 +146,9 @@ class KubeExtender:
             return _filter_result(returned)
         self._latest = None
         self._reservations.withdraw(request.uid)
-        why = self._advisor.with_advice(request.uid, self._feasibility.explain(request, evaluation), MAX_WHY)
+        why = self._advisor.with_advice(
+            request.uid, self._feasibility.explain(request, evaluation), MAX_REASON_CHARACTERS
+        )
         self.pending.judged(request.uid, nodes_by_reason, _bounded(why), self._advisor.ways(request.uid))
         if await self._is_there(args.pod):
             self._requeue_hints.refused(request, names)
@@ -165,7 +167,7 @@ class KubeExtender:
         if request is None:
             return [HostPriority(name, 0) for name in names]
         with self._metrics.stage("prioritize", "evaluate"):
-            found = self._among(args.pod, request, names)
+            found = self._evaluate_nodes(args.pod, request, names)
         with self._metrics.stage("prioritize", "rank"):
             scores = rank(found, self._feasibility.policy)
         if found.fits == names:
@@ -185,7 +187,7 @@ class KubeExtender:
     async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         """The node where preemption costs least, with whom it takes; the room that they leave is kept for the pod."""
         proposed = args.node_name_to_meta_victims or {}
-        await self._gate.wait_open()
+        await self._gate.wait_until_open()
         try:
             request = self._cache.readings.of(args.pod).request()
         except DialectError:
@@ -206,10 +208,10 @@ class KubeExtender:
         if not policy.nodes_to_score:
             return found
         if not prefers_nodes(pod):
-            found = foremost(found, policy.nodes_to_score)
+            found = best_nodes(found, policy.nodes_to_score)
         return msgspec.structs.replace(found, refusals={})
 
-    def _among(self, pod: Pod, request: PodRequest, names: list[str]) -> Evaluation:
+    def _evaluate_nodes(self, pod: Pod, request: PodRequest, names: list[str]) -> Evaluation:
         """The evaluation of these nodes: that of the filter just before, unless kube-scheduler narrowed it further."""
         if self._latest is not None and self._latest[0] == request and self._latest[1].fits == names:
             return self._latest[1]
@@ -272,7 +274,7 @@ class KubeExtender:
             "expired state": self._drop_expired,
             "waiting pods": self.retry_refused,
             "gauges": self._count_grants,
-            "decision log": self._keep_log,
+            "decision log": self._turn_decision_log,
         }
         try:
             async with asyncio.TaskGroup() as group:
@@ -290,7 +292,7 @@ class KubeExtender:
         try:
             await turn()
         except Exception as error:
-            self._failures.loop_failed(name, error, RESOLVE_PERIOD_S)
+            self._failures.report_loop_failure(name, error, RESOLVE_PERIOD_S)
 
     async def _follow_leadership(self) -> None:
         is_active = await self._is_active()
@@ -304,7 +306,7 @@ class KubeExtender:
     async def _count_grants(self) -> None:
         self._metrics.grants(self._cache.grants_by_state())
 
-    async def _keep_log(self) -> None:
+    async def _turn_decision_log(self) -> None:
         self._log.turn(self._gate.is_open)
 
     async def drain(self) -> None:
@@ -315,7 +317,7 @@ class KubeExtender:
     async def retry_refused(self) -> None:
         """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
         if self._gate.is_open:
-            await self._early_nominations.take_back(self._reservations.withdraw_old())
+            await self._early_nominations.withdraw_nominations(self._reservations.withdraw_expired())
             self._early_nominations.look()
             await self._requeue_hints.look()
             await self._preemptor.look()
@@ -330,7 +332,7 @@ class KubeExtender:
     async def _is_active(self) -> bool:
         """Whether this replica decides; one that has just become the active one reads the cluster first."""
         try:
-            await self._gate.wait_open()
+            await self._gate.wait_until_open()
         except NotLeadingError:
             return False
         return True
@@ -351,7 +353,7 @@ class KubeExtender:
             await self._keys.refresh()
         except SigningKeyError as error:
             raise KubeError(str(error)) from error
-        await self._cache.relist()
+        await self._cache.wait_for_relist()
         self._reservations.withdraw_all()  # decided on an older book
         self.pending.forget_reasons()
         self._early_nominations.clear()
@@ -369,7 +371,7 @@ class KubeExtender:
             self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")
 
 
-def _fits_nowhere(names: list[str], message: str) -> ExtenderFilterResult:
+def _refuse_all(names: list[str], message: str) -> ExtenderFilterResult:
     failed = dict.fromkeys(names, _bounded(message))
     return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
 
@@ -390,4 +392,4 @@ def _filter_result(evaluation: Evaluation, why: str = "") -> ExtenderFilterResul
 
 
 def _bounded(message: str) -> str:
-    return message if len(message) <= MAX_WHY else brief(message, MAX_WHY)
+    return message if len(message) <= MAX_REASON_CHARACTERS else brief(message, MAX_REASON_CHARACTERS)

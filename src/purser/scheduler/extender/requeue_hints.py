@@ -29,7 +29,7 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.placement import Feasibility
 from purser.scheduler.waiting import WaitingPods
 
-MAX_WOKEN = 8
+MAX_WOKEN_PODS = 8
 """In one look: they may all want the same room."""
 
 log = structlog.get_logger("purser.scheduler")
@@ -77,7 +77,7 @@ class RequeueHints:
                 self.forget(waiting.request.uid)
                 await self._wake(waiting.request, why)
                 woken += 1
-            if woken == MAX_WOKEN:
+            if woken == MAX_WOKEN_PODS:
                 return
 
     def _retry_reason(self, waiting: _Waiting) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from purser.core.decisions.notes import DecisionInputs
 from purser.core.fleet import NominatedUsage
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining_quota
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import Evaluation, Evaluator, PolicySettings, demand_over_quota, explain
-from purser.core.placement.yielding import yielding
+from purser.core.placement.yielding import without_kept_nodes
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.decision_log import NO_LOG, DecisionLog
 from purser.scheduler.placement.reservations import Reservations
@@ -67,7 +67,7 @@ class Feasibility:
         """What the quota of the pod's namespace leaves, the pod's own reservation not counted."""
         left = self._cache.quota_remaining(request.namespace, request.family)
         held = self._cache.ledger.grant(request.uid)
-        return left if held is None or left == UNLIMITED else remaining(left, Demand() - grant_demand(held))
+        return left if held is None or left == UNLIMITED else remaining_quota(left, Demand() - grant_demand(held))
 
     def explain(self, request: PodRequest, found: Evaluation) -> str:
         """Why no node fits, for kube-scheduler's event and condition on the pod."""
@@ -95,7 +95,7 @@ class Feasibility:
         found = self._evaluator.evaluate(request, names, left, own, scored=scored)
         held = self._held(request, found.fits)
         if held:
-            found = yielding(found, self._cache.fleet, request, self.policy, left, held)
+            found = without_kept_nodes(found, self._cache.fleet, request, self.policy, left, held)
         return found, left, held
 
     def _fits_any_now(self, request: PodRequest, names: list[str]) -> bool:

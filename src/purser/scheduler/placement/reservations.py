@@ -9,7 +9,7 @@ bound in time.
 from dataclasses import dataclass
 
 from purser.core.decisions.notes import DecisionInputs
-from purser.core.fleet import NOTHING_KEPT, NodeState
+from purser.core.fleet import NO_NOMINATED_USAGE, NodeState
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.placement import Evaluator, Refusal, to_grant
@@ -31,7 +31,7 @@ class ReservationError(Exception):
 
 
 @dataclass(slots=True)
-class _Early:
+class _EarlyReservation:
     """What was reserved for a pod that kube-scheduler had not asked about."""
 
     request: PodRequest
@@ -50,7 +50,7 @@ class Reservations:
         self._log = log
         self._cache = cache
         self._evaluator = evaluator
-        self._early: dict[str, _Early] = {}
+        self._early: dict[str, _EarlyReservation] = {}
 
     def reserve(self, node: str, request: PodRequest) -> tuple[Grant, str]:
         """Decide on the current ledger and reserve, without a pause in between; returns the reason as well.
@@ -66,7 +66,7 @@ class Reservations:
         try:
             return self._reserve(node, request)
         except ReservationError:
-            if not self._withdraw_beside(node, request):
+            if not self._withdraw_competing(node, request):
                 raise
             return self._reserve(node, request)
 
@@ -74,7 +74,7 @@ class Reservations:
         """For a pod that kube-scheduler has not asked about yet. Raises `ReservationError`."""
         grant, why = self._reserve(node, request, is_early=True)
         until = self._cache.clock.monotonic() + EARLY_RESERVATION_TTL_S
-        self._early[request.uid] = _Early(request, grant, why, self._cache.fleet.node(node), until)
+        self._early[request.uid] = _EarlyReservation(request, grant, why, self._cache.fleet.node(node), until)
 
     def early_node(self, request: PodRequest) -> str:
         """Where devices that were reserved early wait for a pod that asks for this; empty: nowhere."""
@@ -106,7 +106,7 @@ class Reservations:
             self.withdraw(uid)
         return bool(lower)
 
-    def _withdraw_beside(self, node: str, request: PodRequest) -> bool:
+    def _withdraw_competing(self, node: str, request: PodRequest) -> bool:
         """Drop what was reserved early and is as important at most, on the node or of the same quota; whether any."""
         beside = [
             uid
@@ -118,7 +118,7 @@ class Reservations:
             self.withdraw(uid)
         return bool(beside)
 
-    def withdraw_old(self) -> list[str]:
+    def withdraw_expired(self) -> list[str]:
         """Drop what was reserved early and not used in time; for which pods, by uid."""
         now = self._cache.clock.monotonic()
         old = [uid for uid, early in self._early.items() if early.until <= now]
@@ -138,7 +138,7 @@ class Reservations:
             self._cache.kubelets.forget_assumed(grant)
             self._cache.free_resources.forget_assumed(grant)
 
-    def _is_unchanged(self, early: _Early) -> bool:
+    def _is_unchanged(self, early: _EarlyReservation) -> bool:
         """Its devices, and what its kubelet will decide from; what others took meanwhile they took beside it, unless
         another replica let them."""
         then, now = early.node, self._cache.fleet.node(early.grant.node)
@@ -155,7 +155,7 @@ class Reservations:
         left = self._cache.quota_remaining(request.namespace, request.family)
         placement = self._evaluator.place(name, request, left, held)
         self._log.placed(
-            DecisionInputs(request, left, {} if held is NOTHING_KEPT else {name: held}),
+            DecisionInputs(request, left, {} if held is NO_NOMINATED_USAGE else {name: held}),
             name,
             placement,
             is_early=is_early,

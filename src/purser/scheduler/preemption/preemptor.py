@@ -28,14 +28,14 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import MetaPod, MetaVictims
 from purser.scheduler.leadership_gate import LeadershipGate
 from purser.scheduler.placement import Feasibility, Reservations
-from purser.scheduler.preemption.victims import TOO_FEW, VictimSearch
+from purser.scheduler.preemption.victims import TOO_FEW_VICTIMS, VictimSearch
 from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.waiting import WaitingPods
 
 PREEMPTION_DELAY_S = 1.0
 """How long kube-scheduler has to preempt by itself: it does so right after the answer that no node fits."""
 
-MAX_SOUGHT = 8
+MAX_SEARCHES_PER_LOOK = 8
 """In one look: on thousands of nodes each takes some seconds."""
 
 WATCH_LAG_TIMEOUT_S = 2.0
@@ -125,7 +125,7 @@ class Preemptor:
         """Make room for pods for which kube-scheduler has not preempted, the most important first."""
         due = self._cache.clock.monotonic() - PREEMPTION_DELAY_S
         waiting = [each for each in self._refused.by_importance() if each.at <= due]
-        for refused in waiting[:MAX_SOUGHT]:
+        for refused in waiting[:MAX_SEARCHES_PER_LOOK]:
             if self._cache.budgets.are_known and refused in self._refused:
                 self._refused.pop(refused.request.uid)
                 is_processed = True  # what fails once fails at each look: until it is refused again
@@ -233,7 +233,7 @@ class Preemptor:
     async def _clear_lower_nominations(self, node: str, request: PodRequest) -> None:
         """Pods of lower priority that were nominated to the node and no longer fit are free to go elsewhere."""
         for lower in self._cache.nominations.lower(node, request.priority):
-            if not self._search.fits_once_left(node, lower):
+            if not self._search.fits_after_termination(node, lower):
                 self._cache.nominations.forget(lower.uid)
                 await self._write_nomination(lower, None)
 
@@ -276,14 +276,14 @@ class Preemptor:
 
     def _report_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
         """An event on what kube-scheduler cannot know or report; once, as long as nothing changes."""
-        uid, message = pod.metadata.uid, _not_available(why_not)
-        if TOO_FEW not in why_not or self._reported.get(uid) == message:
+        uid, message = pod.metadata.uid, _unavailable_text(why_not)
+        if TOO_FEW_VICTIMS not in why_not or self._reported.get(uid) == message:
             return
         self._reported.put(uid, message)
         self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTION_NOT_ENOUGH, message)
 
 
-def _not_available(why_not: Mapping[str, int]) -> str:
+def _unavailable_text(why_not: Mapping[str, int]) -> str:
     """In kube-scheduler's form."""
     reasons = sorted(f"{count} {reason}" for reason, count in why_not.items())
     return f"preemption: 0/{sum(why_not.values())} nodes are available: {', '.join(reasons)}."

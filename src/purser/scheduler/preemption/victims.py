@@ -9,7 +9,7 @@ from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.kubernetes.times import parsed
 from purser.core.model import PodRequest
 from purser.core.placement import Placement, PolicySettings, Refusal, place
-from purser.core.placement.preemption import Occupant, Victims, cheapest, least
+from purser.core.placement.preemption import Occupant, Victims, cheapest_victims, least
 from purser.kube.objects import Pod
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.placement import Reservations
@@ -21,7 +21,7 @@ MIN_CANDIDATES_PERCENT = 10
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
-TOO_FEW = "would not fit even if all lower-priority pods were evicted"
+TOO_FEW_VICTIMS = "would not fit even if all lower-priority pods were evicted"
 """The first two are kube-scheduler's words, and are read after a number of nodes."""
 
 
@@ -67,9 +67,9 @@ class VictimSearch:
                 if victims is not None:
                     found.append(victims)
                     continue
-                why = TOO_FEW if any(self._lower_priority_pods(name, request)) else NO_VICTIMS
+                why = TOO_FEW_VICTIMS if any(self._lower_priority_pods(name, request)) else NO_VICTIMS
             why_not[why] = why_not.get(why, 0) + 1
-        return Search(cheapest(found), why_not)
+        return Search(cheapest_victims(found), why_not)
 
     def on_node(
         self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED, proposed: Collection[str] = ()
@@ -87,9 +87,9 @@ class VictimSearch:
         """Whether the terminating pods of a node make enough room, so that there are no further victims. Kubelet's
         state until then does not count.
         """
-        return bool(self._cache.nominations.leaving(node)) and self.fits_once_left(node, request, left)
+        return bool(self._cache.nominations.leaving(node)) and self.fits_after_termination(node, request, left)
 
-    def fits_once_left(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
+    def fits_after_termination(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
         """Whether the pod fits a node once its terminating pods are gone."""
         return self._fits(node, request, left, by_kubelet=False)(frozenset())
 
@@ -99,7 +99,9 @@ class VictimSearch:
         fleet, nominations = self._cache.fleet, self._cache.nominations
         held = nominations.held(node, request, self._policy)
         early = {
-            occupant.uid for occupant in self._outranked(node, request) if self._reservations.is_early(occupant.uid)
+            occupant.uid
+            for occupant in self._lower_priority_occupants(node, request)
+            if self._reservations.is_early(occupant.uid)
         }
         going = nominations.leaving(node) | {request.uid} | early
 
@@ -116,10 +118,12 @@ class VictimSearch:
     def _lower_priority_pods(self, node: str, request: PodRequest) -> Iterable[Occupant]:
         """Pods with grants on a node that the request outranks, that hold them and are not leaving it anyway."""
         return (
-            occupant for occupant in self._outranked(node, request) if not self._reservations.is_early(occupant.uid)
+            occupant
+            for occupant in self._lower_priority_occupants(node, request)
+            if not self._reservations.is_early(occupant.uid)
         )
 
-    def _outranked(self, node: str, request: PodRequest) -> Iterable[Occupant]:
+    def _lower_priority_occupants(self, node: str, request: PodRequest) -> Iterable[Occupant]:
         leaving = self._cache.nominations.leaving(node)
         for uid in [grant.pod_uid for grant in self._cache.ledger.grants(node)]:
             pod = None if uid in leaving else self._cache.pod_by_uid(uid)

@@ -26,14 +26,14 @@ READ_VERB = "get"
 READ_AUDIENCE = "purser-read-api"
 """Of tokens that are made for the read API alone."""
 
-KNOWN_FOR_S = 10.0
+VERDICT_TTL_S = 10.0
 """As Kubernetes' servers do by default: for so long a token that was revoked still counts."""
 MAX_KNOWN = 512
 """Tokens that are remembered, of each kind: those that may read, and those that may not. A token counts once for each
 namespace that it was used for."""
 MAX_TOKEN_BYTES = 8 * 1024
 """What fits a header that aiohttp takes. Tokens of OIDC providers with many groups have some KiB."""
-MAX_STRANGERS = 4
+MAX_UNKNOWN_TOKENS = 4
 """Tokens that are reviewed at once, of those that could not read before; as many again of the others."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -52,8 +52,8 @@ class AccessVerdict(msgspec.Struct, frozen=True):
 
 
 _UNKNOWN = AccessVerdict(401, message="the bearer token is invalid or has expired")
-_BUSY = AccessVerdict(503, message="too many unknown tokens are being reviewed: try again")
-_AWAY = AccessVerdict(503, message="the API server, which reviews tokens, is not responding: try again")
+_BUSY_VERDICT = AccessVerdict(503, message="too many unknown tokens are being reviewed: try again")
+_API_SERVER_AWAY = AccessVerdict(503, message="the API server, which reviews tokens, is not responding: try again")
 
 
 class AccessControl:
@@ -84,15 +84,15 @@ class AccessControl:
         if (task := self._under_way.get(key)) is None:
             is_stranger = before is None
             number = len(self._strangers) if is_stranger else len(self._under_way) - len(self._strangers)
-            if number >= MAX_STRANGERS:
-                return _BUSY
+            if number >= MAX_UNKNOWN_TOKENS:
+                return _BUSY_VERDICT
             task = self._under_way[key] = asyncio.ensure_future(self._review(token, namespace))
             if is_stranger:
                 self._strangers.add(key)
-            task.add_done_callback(lambda done: self._done(key, done))
+            task.add_done_callback(lambda done: self._finish_review(key, done))
         return await asyncio.shield(task)  # others wait for it where this request is given up
 
-    def _done(self, key: bytes, task: asyncio.Task[AccessVerdict]) -> None:
+    def _finish_review(self, key: bytes, task: asyncio.Task[AccessVerdict]) -> None:
         self._under_way.pop(key, None)
         self._strangers.discard(key)
         if task.cancelled() or task.exception() is not None:
@@ -103,7 +103,7 @@ class AccessControl:
         self._allowed.forget(key)
         self._refused.forget(key)
         where = self._allowed if verdict.status == 200 else self._refused
-        where.put(key, (verdict, self._clock.monotonic() + KNOWN_FOR_S))
+        where.put(key, (verdict, self._clock.monotonic() + VERDICT_TTL_S))
 
     async def _review(self, token: str, namespace: str | None) -> AccessVerdict:
         try:
@@ -116,7 +116,7 @@ class AccessControl:
             return await self._namespace_verdict(user, namespace)
         except KubeError as error:
             log.warning("Failed to review a token for the read API", error=brief(error))
-            return _AWAY
+            return _API_SERVER_AWAY
 
     async def _cluster_verdict(self, user: ReviewedUser) -> AccessVerdict:
         name = brief(user.username)

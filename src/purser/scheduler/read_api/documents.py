@@ -11,11 +11,11 @@ from purser.kube import Clock
 
 T = TypeVar("T")
 
-FRESH_FOR_S = 1.0
+MIN_DOCUMENT_AGE_S = 1.0
 """A document is not made again before it is so old."""
 _REST = 3.0
 """Nor before so many times as long has passed as it took to make: kube-scheduler's questions go first."""
-_PIECES_AT_ONCE = 512
+_PIECES_PER_TURN = 512
 """Between two turns of the event loop: one to three milliseconds' work."""
 
 
@@ -33,7 +33,7 @@ class EncodedState(msgspec.Struct, frozen=True):
         return sum(map(len, self.pieces))
 
 
-class MadeOnRequest(Generic[T]):
+class SharedValue(Generic[T]):
     """A value that is made when somebody asks for it, once for all who wait, and kept while it is fresh."""
 
     def __init__(self, make: Callable[[], Awaitable[T]], clock: Clock) -> None:
@@ -55,14 +55,14 @@ class MadeOnRequest(Generic[T]):
         began = self._clock.monotonic()
         self._last = await self._make()
         now = self._clock.monotonic()
-        self._fresh_until = now + max(FRESH_FOR_S, _REST * (now - began))
+        self._fresh_until = now + max(MIN_DOCUMENT_AGE_S, _REST * (now - began))
         return self._last
 
     def _made(self, _: object) -> None:
         self._making = None
 
 
-async def in_steps(work: Iterator[None], at_once: int) -> None:
+async def run_in_steps(work: Iterator[None], at_once: int) -> None:
     """Do work, and let others have their turn after so many steps."""
     for done, _ in enumerate(work, 1):
         if done % at_once == 0:
@@ -74,6 +74,6 @@ async def digest_of(pieces: Iterable[bytes]) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for done, piece in enumerate(pieces, 1):
         digest.update(piece)
-        if done % _PIECES_AT_ONCE == 0:
+        if done % _PIECES_PER_TURN == 0:
             await asyncio.sleep(0)
     return digest.digest()

@@ -48,7 +48,7 @@ class NodePage:
 
     def _document(self, key: _Key, source: _Source) -> EncodedState:
         known = self._known.get(key)
-        if known is not None and _is_same(known[0], source):
+        if known is not None and _is_same_source(known[0], source):
             return known[1]
         node, report, held = source
         made = _encoded(node_details(node, report) if held is None else details_of_gpus(node, held))
@@ -56,7 +56,7 @@ class NodePage:
         return made
 
 
-def _is_same(one: _Source, other: _Source) -> bool:
+def _is_same_source(one: _Source, other: _Source) -> bool:
     """Nodes and reports are others where anything in them is; comparing them takes time."""
     return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 

@@ -30,14 +30,14 @@ from purser.kube import Clock
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.pending import PendingPod, PendingPods
-from purser.scheduler.read_api.documents import EncodedState, MadeOnRequest, digest_of, in_steps
+from purser.scheduler.read_api.documents import EncodedState, SharedValue, digest_of, run_in_steps
 from purser.scheduler.reasons import PendingReason
 
 MAX_SCOPES = 4096
 """Namespaces' documents of which it is remembered since when they have been as they are."""
 MAX_DOCUMENTS = 64
 """Namespaces' documents that are kept, until something changes."""
-_WAITS = PendingReason.KUBE_SCHEDULER.happened
+_WAITING_MESSAGE = PendingReason.KUBE_SCHEDULER.happened
 _NODES_AT_ONCE = 16
 _PODS_AT_ONCE = 256
 """Between two turns of the event loop: one to three milliseconds' work."""
@@ -57,7 +57,7 @@ class _Snapshot:
 
     replica: StateReplica
     nodes: list[bytes] = field(default_factory=list)
-    nameless_nodes: list[bytes] = field(default_factory=list)
+    nodes_without_pods: list[bytes] = field(default_factory=list)
     """The same, without the names of pods."""
     grants: dict[str, list[bytes]] = field(default_factory=dict)
     """By namespace."""
@@ -66,7 +66,7 @@ class _Snapshot:
     """The grants of each namespace, as they were read."""
     digest: bytes = b""
     nodes_digest: bytes = b""
-    """Of `nameless_nodes`."""
+    """Of `nodes_without_pods`."""
     sequence: int = 0
     documents: Recent[Scope | None, EncodedState] = field(default_factory=lambda: Recent(MAX_DOCUMENTS))
     """Those that were asked for; None: the whole."""
@@ -82,7 +82,7 @@ class StatePage:
         self._instance = secrets.token_hex(8)
         self._sequence = 0
         self._last: _Snapshot | None = None
-        self._snapshot = MadeOnRequest(self._make, clock)
+        self._snapshot = SharedValue(self._make, clock)
         self._sequences: Recent[Scope, tuple[bytes, int]] = Recent(MAX_SCOPES)
         """Digests of documents, and since which sequence they have been as they are."""
 
@@ -96,11 +96,11 @@ class StatePage:
 
     async def _make(self) -> _Snapshot:
         made = _Snapshot(self._replica())
-        await in_steps(self._put_nodes(made), _NODES_AT_ONCE)
-        await in_steps(self._put_grants(made), _PODS_AT_ONCE)
-        await in_steps(self._put_waiting(made), _PODS_AT_ONCE)
-        made.nodes_digest = await digest_of(made.nameless_nodes)
-        made.digest = await digest_of(_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
+        await run_in_steps(self._put_nodes(made), _NODES_AT_ONCE)
+        await run_in_steps(self._put_grants(made), _PODS_AT_ONCE)
+        await run_in_steps(self._put_waiting(made), _PODS_AT_ONCE)
+        made.nodes_digest = await digest_of(made.nodes_without_pods)
+        made.digest = await digest_of(_encode_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
         if self._last is None or self._last.digest != made.digest:
             self._sequence = made.sequence = self._sequence + 1
             self._last = made
@@ -109,10 +109,12 @@ class StatePage:
     def _put_nodes(self, made: _Snapshot) -> Iterator[None]:
         for name in sorted(self._cache.fleet.names()):
             if (state := self._cache.fleet.node(name)) is not None:  # else it has gone meanwhile
-                node = _element(self._node(state, names_pods=True))
+                node = _encode_element(self._node(state, names_pods=True))
                 is_nameless = not any(each.disputed for each in state.devices)
                 made.nodes.append(node)
-                made.nameless_nodes.append(node if is_nameless else _element(self._node(state, names_pods=False)))
+                made.nodes_without_pods.append(
+                    node if is_nameless else _encode_element(self._node(state, names_pods=False))
+                )
             yield
 
     def _node(self, state: NodeState, *, names_pods: bool) -> StateNode:
@@ -132,7 +134,7 @@ class StatePage:
         for uid in fleet.ledger.uids():
             grant, state = fleet.ledger.grant(uid), fleet.ledger.state(uid)
             if grant is not None and state is not None:
-                element = _element(state_grant(grant, state, fleet.node(grant.node)))
+                element = _encode_element(state_grant(grant, state, fleet.node(grant.node)))
                 made.grants.setdefault(grant.namespace, []).append(element)
                 made.held.setdefault(grant.namespace, []).append(grant)
             yield
@@ -140,26 +142,26 @@ class StatePage:
     def _put_waiting(self, made: _Snapshot) -> Iterator[None]:
         for uid, pod in self._pending.pods():
             entry = _entry(uid, pod, self._cache.scheduler_name, knows_why=made.replica.places_pods)
-            made.waiting.setdefault(pod.namespace, []).append(_element(entry))
+            made.waiting.setdefault(pod.namespace, []).append(_encode_element(entry))
             yield
 
     def _whole(self, snapshot: _Snapshot) -> EncodedState:
-        pieces = _pieces(snapshot.replica, snapshot.nodes, _all(snapshot.grants), _all(snapshot.waiting))
+        pieces = _encode_pieces(snapshot.replica, snapshot.nodes, _all(snapshot.grants), _all(snapshot.waiting))
         return self._document(snapshot.sequence, snapshot.digest, pieces)
 
     async def _namespace_state(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
         replica = StateReplica("", snapshot.replica.places_pods, "")
         grants, waiting = snapshot.grants.get(scope.namespace, ()), snapshot.waiting.get(scope.namespace, ())
-        nodes = snapshot.nameless_nodes
+        nodes = snapshot.nodes_without_pods
         if not scope.has_all_nodes:
             nodes = []
-            await in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
+            await run_in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
         nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await digest_of(nodes)
-        digest = await digest_of([nodes_digest, *_pieces(replica, (), grants, waiting)])
+        digest = await digest_of([nodes_digest, *_encode_pieces(replica, (), grants, waiting)])
         known = self._sequences.get(scope)
         sequence = known[1] if known is not None and known[0] == digest else snapshot.sequence
         self._sequences.put(scope, (digest, sequence))
-        return self._document(sequence, digest, _pieces(replica, nodes, grants, waiting))
+        return self._document(sequence, digest, _encode_pieces(replica, nodes, grants, waiting))
 
     def _put_held(self, nodes: list[bytes], held: Sequence[Grant]) -> Iterator[None]:
         by_node: dict[str, set[str]] = {}
@@ -169,7 +171,7 @@ class StatePage:
             if (state := self._cache.fleet.node(name)) is not None:
                 node = self._node(state, names_pods=False)
                 gpus = tuple(each for each in node.gpus if each.uuid in uuids)
-                nodes.append(_element(msgspec.structs.replace(node, gpus=gpus)))
+                nodes.append(_encode_element(msgspec.structs.replace(node, gpus=gpus)))
             yield
 
     def _document(self, sequence: int, digest: bytes, pieces: Iterable[bytes]) -> EncodedState:
@@ -177,7 +179,7 @@ class StatePage:
         return EncodedState(f'"{self._instance}-{digest.hex()}"', (head, *pieces))
 
 
-def _pieces(
+def _encode_pieces(
     replica: StateReplica, nodes: Sequence[bytes], grants: Iterable[bytes], waiting: Iterable[bytes]
 ) -> Iterator[bytes]:
     """A document but for its head, in the order of the fields of `ClusterState`."""
@@ -190,7 +192,7 @@ def _pieces(
     yield b'],"notes":%s,"api_version":"%s"}' % (msgspec.json.encode(replica.notes), STATE_VERSION.encode())
 
 
-def _element(thing: StateNode | StateGrant | StateWaiting) -> bytes:
+def _encode_element(thing: StateNode | StateGrant | StateWaiting) -> bytes:
     return b"," + msgspec.json.encode(thing)
 
 
@@ -219,7 +221,7 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
         priority=pod.priority,
         gpus=pod.gpus,
         reason=str(pod.reason),
-        message=pod.message or (_WAITS if knows_why else ""),
+        message=pod.message or (_WAITING_MESSAGE if knows_why else ""),
         reasons=reasons,
         suggestion=pod.suggestion,
     )

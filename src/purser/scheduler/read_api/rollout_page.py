@@ -9,7 +9,7 @@ from purser.adapters.rollouts import read_policies, rollout_node_of
 from purser.core.state import Rollout, rollout
 from purser.kube import Client, Clock
 from purser.kube.objects import Node
-from purser.scheduler.read_api.documents import EncodedState, MadeOnRequest, digest_of, in_steps
+from purser.scheduler.read_api.documents import EncodedState, SharedValue, digest_of, run_in_steps
 
 LIST_TIMEOUT_S = 2.0
 """Requests that wait for the API server take up the places of those for other documents."""
@@ -22,7 +22,7 @@ class RolloutPage:
 
     def __init__(self, client: Client, nodes: Callable[[], Iterable[Node]], clock: Clock) -> None:
         self._client, self._nodes = client, nodes
-        self._document = MadeOnRequest(self._make, clock)
+        self._document = SharedValue(self._make, clock)
 
     async def current(self) -> EncodedState:
         """The newest."""
@@ -35,7 +35,7 @@ class RolloutPage:
         except TimeoutError:
             statuses, problems = {}, [f"ClusterPolicies cannot be listed: no answer within {LIST_TIMEOUT_S:g} s"]
         nodes: list[bytes] = []
-        await in_steps(self._put_nodes(nodes), _NODES_AT_ONCE)
+        await run_in_steps(self._put_nodes(nodes), _NODES_AT_ONCE)
         rest = await asyncio.to_thread(rollout, statuses, (), problems)  # a status has up to a megabyte
         pieces = tuple(_pieces(rest, nodes))
         return EncodedState(f'"{(await digest_of(pieces)).hex()}"', pieces)

@@ -44,7 +44,7 @@ _RETRY_AFTER = {"Retry-After": "1"}
 _HEADERS = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
 
 
-class SentAnswers:
+class AnswersInFlight:
     """How many documents are being sent, to whom."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def read_api_app(
     access: AccessControl, page: StatePage, nodes: NodePage, rollouts: RolloutPage, metrics: SchedulerMetrics
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
-    answers = SentAnswers()
+    answers = AnswersInFlight()
 
     async def state(_: web.Request, scope: Scope | None) -> EncodedState:
         return await page.current(scope)
@@ -91,7 +91,7 @@ def read_api_app(
     async def rollout(_: web.Request, scope: Scope | None) -> EncodedState:
         return await rollouts.current()
 
-    def answering(document_of: Document) -> Handler:
+    def build_handler(document_of: Document) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             namespace = request.match_info.get("namespace")
             if namespace is not None and not is_label(namespace):
@@ -135,7 +135,7 @@ def read_api_app(
         ROLLOUT_PATH: rollout,
     }
     for path, document_of in documents.items():
-        app.router.add_get(path, answering(document_of), allow_head=False)
+        app.router.add_get(path, build_handler(document_of), allow_head=False)
     return app
 
 

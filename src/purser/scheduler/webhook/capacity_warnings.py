@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import msgspec
 
 from purser.core.decoding import brief
-from purser.core.device.modes import mode_words
+from purser.core.device.modes import modes_text
 from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE
-from purser.core.mig.on_demand import may_have_instances
+from purser.core.mig.on_demand import can_use_instances
 from purser.core.model import DeviceMode, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.offers import FleetOffers
@@ -23,12 +23,16 @@ def capacity_warnings(request: PodRequest, there: FleetOffers) -> tuple[str, ...
     each = (
         warning
         for devices in asked
-        for warning in (*_other_mode(devices, there), *_too_large(devices, there), *_too_many(devices, there))
+        for warning in (
+            *_mode_warnings(devices, there),
+            *_size_warnings(devices, there),
+            *_count_warnings(devices, there),
+        )
     )
     return tuple(dict.fromkeys((*each, *_preference(asked, there))))
 
 
-def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
+def _mode_warnings(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     wanted, modes = frozenset(asked.modes_allowed), there.modes.get(asked.resource, frozenset())
     if not wanted or not modes or not wanted.isdisjoint(modes):
         return
@@ -37,30 +41,30 @@ def _other_mode(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Request MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
-        f"annotation {VGPU_MODE} asks for {of} in mode {mode_words(wanted)}, but no node offers this mode (available: "
-        f"{mode_words(modes)}), so the pod stays Pending. {instead}"
+        f"annotation {VGPU_MODE} asks for {of} in mode {modes_text(wanted)}, but no node offers this mode (available: "
+        f"{modes_text(modes)}), so the pod stays Pending. {instead}"
     )
 
 
-def _too_large(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
+def _size_warnings(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     largest = there.largest_of(asked.modes_allowed)
     if not is_gpu_resource(asked.resource):
         return  # other vendors' devices are of all sizes
     if asked.memory_mib is None or asked.memory_mib <= largest or (asked.modes_allowed and not largest):
         return
     what = "GPU instance" if there.is_partitioned(asked.modes_allowed) else "GPU"
-    yield _beyond(f"{asked.memory_mib} MiB of GPU memory", what, f"{largest} MiB")
+    yield _too_large_text(f"{asked.memory_mib} MiB of GPU memory", what, f"{largest} MiB")
 
 
-def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
+def _count_warnings(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     """Resources that no node offers have a message of their own, with what to request instead."""
     most = there.most_of(asked)
     if asked.count <= most or not (most or asked.resource == GPU_RESOURCE):
         return
-    of_any_size = _most_of_any_size(asked, there)
+    of_any_size = _max_count_of_any_size(asked, there)
     if not most and of_any_size:
         return  # amounts or modes are in the way, and not the number
-    if there.profiles and not may_have_instances(asked.resource, asked.count, asked.modes_allowed):
+    if there.profiles and not can_use_instances(asked.resource, asked.count, asked.modes_allowed):
         yield (
             f"a container requests {asked.count} GPUs, but no node can provide more than {most}: a "
             f"container gets one GPU instance in MIG mode, or several if it requests {there.mig_resources[0]}"
@@ -68,10 +72,10 @@ def _too_many(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
         return
     noun = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
     size = "" if of_any_size < asked.count else " of this size"
-    yield _beyond(f"{asked.count} {noun}{size}", "node", str(most))
+    yield _too_large_text(f"{asked.count} {noun}{size}", "node", str(most))
 
 
-def _most_of_any_size(asked: DeviceRequest, there: FleetOffers) -> int:
+def _max_count_of_any_size(asked: DeviceRequest, there: FleetOffers) -> int:
     """Of the container's mode, or of any."""
     small = msgspec.structs.replace(asked, memory_mib=1, memory_percent=None, cores_percent=0, mig_profiles=())
     return max(there.most_of(small), there.most_of(msgspec.structs.replace(small, modes_allowed=())))
@@ -89,7 +93,7 @@ def _preference(asked: list[DeviceRequest], there: FleetOffers) -> Iterator[str]
     yield f"annotation {MIG_PREFERENCE}: {missing} {has} no effect: {why}"
 
 
-def _beyond(wanted: str, place: str, largest: str) -> str:
+def _too_large_text(wanted: str, place: str, largest: str) -> str:
     return (
         f"a container requests {wanted}, but the largest {place} has {largest}, so the pod stays Pending until "
         f"there is a larger {place}"

@@ -22,9 +22,9 @@ EVICTIONS_WEBHOOK = "evictions.validate.purser.dev"
 """In the validating configuration where webhooks know conditions: no policy can look a pod's node up."""
 REQUIRED_WEBHOOK = "required.pods.mutate.purser.dev"
 """In the mutating configuration where webhooks know conditions."""
-_REPLACE_PODS = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")
+_REPLACING_CONTROLLERS = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")
 """Kinds of controllers that make another pod for one that is deleted, and count nothing."""
-_LABELLED = ("ignoring", "hami-ignoring")
+_LABELLED_WEBHOOK_NAMES = ("ignoring", "hami-ignoring")
 """Names of the webhooks for pods with one of `WEBHOOK_LABELS`."""
 
 
@@ -53,17 +53,22 @@ def validating_configuration(settings: WebhookSettings, target: ServiceTarget | 
     bindings = _rule(["CREATE"], ["pods/binding", "bindings"])
     pods = [_rule(["CREATE", "UPDATE"], ["pods"]), _rule(["UPDATE"], ["pods/ephemeralcontainers"])]
     of_pods = _webhook("pods.validate.purser.dev", "/validate", pods, settings, target)
-    of_labelled = [
+    labelled_webhooks = [
         _webhook(f"{name}.pods.validate.purser.dev", "/validate", pods, settings, target)
         | {"failurePolicy": "Ignore", "objectSelector": {"matchLabels": {label: IGNORE_WEBHOOK}}}
-        for name, label in zip(_LABELLED, WEBHOOK_LABELS, strict=True)
+        for name, label in zip(_LABELLED_WEBHOOK_NAMES, WEBHOOK_LABELS, strict=True)
     ]
-    of_bindings = _webhook("bindings.validate.purser.dev", "/validate", [bindings], settings, target)
+    bindings_webhook = _webhook("bindings.validate.purser.dev", "/validate", [bindings], settings, target)
     return {
         "apiVersion": VALIDATING_WEBHOOKS.api_version,
         "kind": VALIDATING_WEBHOOKS.kind,
         "metadata": {"name": VALIDATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
-        "webhooks": [of_pods, *of_labelled, of_bindings | {"objectSelector": {}}, _workloads_webhook(settings, target)],
+        "webhooks": [
+            of_pods,
+            *labelled_webhooks,
+            bindings_webhook | {"objectSelector": {}},
+            _workloads_webhook(settings, target),
+        ],
     }
 
 
@@ -99,8 +104,8 @@ def evictions_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarg
     refused without one.
     """
     webhook = _webhook(EVICTIONS_WEBHOOK, "/validate", [_rule(["CREATE"], ["pods/eviction"])], settings, target)
-    always = {"namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Fail"}
-    return {**webhook, **always, "matchConditions": list(conditions)}
+    fixed_fields = {"namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Fail"}
+    return {**webhook, **fixed_fields, "matchConditions": list(conditions)}
 
 
 def required_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
@@ -112,12 +117,12 @@ def required_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarge
     """
     some = "string(c.resources.limits[r]) != '0' && ({})"
     named = f"object.spec.containers.exists(c, has(c.resources.limits) && c.resources.limits.exists(r, {some}))"
-    is_kubelets = f"r == {GPU_RESOURCE!r} || r.startsWith({MIG_PREFIX!r})"
-    of = f"o.kind in [{', '.join(map(repr, _REPLACE_PODS))}] && has(o.controller) && o.controller"
+    kubelet_resource = f"r == {GPU_RESOURCE!r} || r.startsWith({MIG_PREFIX!r})"
+    of = f"o.kind in [{', '.join(map(repr, _REPLACING_CONTROLLERS))}] && has(o.controller) && o.controller"
     conditions = {
-        "asks-for-gpus": named.format(f"{is_kubelets} || r in [{', '.join(map(repr, AMOUNTS))}]"),
+        "asks-for-gpus": named.format(f"{kubelet_resource} || r in [{', '.join(map(repr, AMOUNTS))}]"),
         "cannot-wait-on-its-node": (
-            f"!{named.format(is_kubelets)} || object.spec.schedulerName == {DEFAULT_SCHEDULER!r} && "
+            f"!{named.format(kubelet_resource)} || object.spec.schedulerName == {DEFAULT_SCHEDULER!r} && "
             f"!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, {of}))"
         ),
     }
@@ -145,15 +150,15 @@ def _webhook(
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
         "timeoutSeconds": settings.timeout_seconds,
-        "namespaceSelector": {"matchExpressions": [*_NOT_IGNORED, *_not_own_namespace(target)]},
-        "objectSelector": {"matchExpressions": _NOT_IGNORED},
+        "namespaceSelector": {"matchExpressions": [*_NOT_IGNORED_EXPRESSIONS, *_exclude_own_namespace(target)]},
+        "objectSelector": {"matchExpressions": _NOT_IGNORED_EXPRESSIONS},
     }
 
 
-_NOT_IGNORED = [{"key": key, "operator": "NotIn", "values": [IGNORE_WEBHOOK]} for key in WEBHOOK_LABELS]
+_NOT_IGNORED_EXPRESSIONS = [{"key": key, "operator": "NotIn", "values": [IGNORE_WEBHOOK]} for key in WEBHOOK_LABELS]
 
 
-def _not_own_namespace(target: ServiceTarget | UrlTarget) -> list[Raw]:
+def _exclude_own_namespace(target: ServiceTarget | UrlTarget) -> list[Raw]:
     """With ``failurePolicy: Fail`` Purser could not start again, were its own pods to wait for its webhook."""
     if isinstance(target, UrlTarget):
         return []

@@ -15,7 +15,7 @@ from purser.core.pod.units import units_text
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.review import Decision, DecisionReason
 
-_MAX_WARNED = 3
+_MAX_WARNED_CONTAINERS = 3
 """Containers per pod: the API server cuts the warnings of one answer after 4096 bytes."""
 
 _MAX_NAMED = 8
@@ -65,13 +65,13 @@ class DeviceRules:
     def reading(self, pod: PodManifest) -> PodReading:
         """The pod with what its namespace says of it."""
         of_namespace = self._enforcement_of_namespace(pod.namespace)
-        return self.by_itself(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace))
+        return self.read_without_namespace(msgspec.structs.replace(pod, enforcement_of_namespace=of_namespace))
 
-    def by_itself(self, pod: PodManifest) -> PodReading:
+    def read_without_namespace(self, pod: PodManifest) -> PodReading:
         """The pod without what its namespace says."""
         return PodReading(msgspec.structs.replace(pod, families=self._families))
 
-    def in_units(self, pod: PodManifest) -> PodManifest:
+    def with_units_annotation(self, pod: PodManifest) -> PodManifest:
         """A new pod with the annotation that says in which units it counts, whatever its author wrote there."""
         text = units_text(pod.containers, self._units_mib)
         rest = {key: value for key, value in pod.annotations.items() if key != MEMORY_UNITS_ANNOTATION}
@@ -83,9 +83,9 @@ class DeviceRules:
         """The annotations by which the device plugins of these families are told what pods are given."""
         return frozenset(record for name in self._families for record in VENDORS[name].RECORDS)
 
-    def of_any(self, pod: PodReading) -> Decision | None:
+    def check_pod(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""
-        return None if self.trusts(pod) else self._with_remedy(names_no_devices(pod))
+        return None if self.trusts(pod) else self._with_remedy(check_named_devices(pod))
 
     def _with_remedy(self, decision: Decision | None) -> Decision | None:
         """A refusal that says where pods may do so."""
@@ -94,22 +94,22 @@ class DeviceRules:
         names = sorted(self._trusted)
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         where = f": {', '.join(names[:_MAX_NAMED])}{more}" if names else ", currently empty"
-        way_out = (
+        remedy = (
             f"only pods in trusted namespaces (chart value webhook.deviceNamespaces{where}) may name or see devices"
         )
-        return msgspec.structs.replace(decision, message=f"{decision.message}; {way_out} without requesting GPUs")
+        return msgspec.structs.replace(decision, message=f"{decision.message}; {remedy} without requesting GPUs")
 
     def trusts(self, pod: PodReading) -> bool:
         """Whether the administrator trusts who makes pods in the pod's namespace."""
         return pod.spec.namespace in self._trusted
 
-    def of_gpu_pod(self, pod: PodReading) -> Decision | None:
+    def check_gpu_pod(self, pod: PodReading) -> Decision | None:
         """Asked of a pod that the dialects can read."""
         there = self._enforcements()
-        refused = stays_within_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
-        return self._with_remedy(refused) if device_access.exposes_node(pod.spec) else refused
+        refused = check_share_limits(pod, by_library=not there or Enforcement.HAMI_CORE in there)
+        return self._with_remedy(refused) if device_access.exposes_node_devices(pod.spec) else refused
 
-    def of_change(self, before: PodReading, after: PodReading) -> Decision | None:
+    def check_change(self, before: PodReading, after: PodReading) -> Decision | None:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
         if self.trusts(after) or not (found := _findings(after)):
             return None
@@ -139,26 +139,26 @@ class DeviceRules:
         ]
         if Enforcement.MPS in there:
             warnings += [f'container "{part.name}" {_NOT_AN_MPS_CLIENT}' for part in shares if not part.hold.by_mps]
-        return tuple(warnings)[:_MAX_WARNED]
+        return tuple(warnings)[:_MAX_WARNED_CONTAINERS]
 
 
-def names_no_devices(pod: PodReading) -> Decision | None:
+def check_named_devices(pod: PodReading) -> Decision | None:
     """GPUs are asked for, not taken."""
-    found = device_access.unasked(pod.spec, asks=_asks(pod))
+    found = device_access.find_unrequested_access(pod.spec, asks=_asks(pod))
     return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
-def stays_within_share(pod: PodReading, *, by_library: bool = False) -> Decision | None:
+def check_share_limits(pod: PodReading, *, by_library: bool = False) -> Decision | None:
     """Nothing in the spec undoes what the grant will say.
 
     ``by_library``: some node has HAMi-core's, and nothing may come before it. Where it does all the same, the grant
     says what is left.
     """
-    found = device_access.widening(pod.spec, _parts(pod), by_library=by_library)
+    found = device_access.find_widened_access(pod.spec, _parts(pod), by_library=by_library)
     return Decision(False, DecisionReason.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 
-def meets_own_requirement(pod: PodReading) -> Decision | None:
+def check_enforcement_requirement(pod: PodReading) -> Decision | None:
     """A pod that requires its shares to be held to their limits does not ask that they be not."""
     request = pod.request()
     for part in request.containers if request else ():
@@ -184,8 +184,8 @@ def _findings(pod: PodReading) -> tuple[device_access.Finding, ...]:
     except DialectError:  # it came past the webhook
         parts = {}
     return (
-        *device_access.unasked(pod.spec, asks=_asks(pod)),
-        *(device_access.widening(pod.spec, parts) if parts else ()),
+        *device_access.find_unrequested_access(pod.spec, asks=_asks(pod)),
+        *(device_access.find_widened_access(pod.spec, parts) if parts else ()),
     )
 
 

@@ -8,28 +8,34 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.dialects import added_env, defaults, kai
+from purser.core.dialects import added_variables, defaults, kai
 from purser.core.dialects.misspelt import uses_other_gpu_name
 from purser.core.dialects.unserved import unserved_words
 from purser.core.mig.several import asked_warnings
-from purser.core.names import AWAITED, AWAITS_GRANT_ANNOTATION, GPU_RESOURCE, MEMORY_UNITS_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import (
+    AWAITS_GRANT,
+    AWAITS_GRANT_ANNOTATION,
+    GPU_RESOURCE,
+    MEMORY_UNITS_ANNOTATION,
+    SCHEDULER_NAME,
+)
 from purser.core.placement.offers import FleetOffers
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.capacity_warnings import capacity_warnings
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.patches import annotation_patches, env_patches, limit_patches, node_patches
-from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, Operation, whole_object
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, Operation, decode_object
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
+    check_forged_grant,
+    check_node_preset,
+    check_not_rewritten_by_kai,
+    check_share_placed_by_kai,
     first_objection,
     is_mirror,
     is_served,
-    no_forged_grant,
-    no_node_preset,
-    no_share_placed_by_kai,
-    not_rewritten_by_kai,
-    placed_names,
+    placed_scheduler_names,
     pod_of,
 )
 
@@ -95,7 +101,7 @@ class Mutation:
         self._scheduler_name = scheduler_name
         self._fleet = fleet or UnknownFleet()
         self._devices = devices or DeviceRules()
-        self._own = placed_names(scheduler_name, adopted)
+        self._own = placed_scheduler_names(scheduler_name, adopted)
         self._served = frozenset(served) - self._own
 
     def review(self, request: AdmissionRequest) -> Decision:
@@ -105,18 +111,21 @@ class Mutation:
         pod = pod_of(request, request.object)
         if is_mirror(pod, request.user_info):
             return Decision(True, DecisionReason.MIRROR_POD)
-        return self._review_pod(self._devices.reading(self._devices.in_units(pod)), request.object)
+        return self._review_pod(self._devices.reading(self._devices.with_units_annotation(pod)), request.object)
 
     def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
-        if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
-            return not_rewritten_by_kai(pod) or objection
+        if objection := first_objection(pod, (check_forged_grant, self._devices.check_pod)):
+            return check_not_rewritten_by_kai(pod) or objection
         if not pod.asks_for_devices:
             return Decision(True, DecisionReason.NO_GPU, warnings=self._unserved(pod.spec))
         if not (pod.spec.scheduler_name in self._own or is_served(pod.spec, self._served)):
-            return Decision(True, DecisionReason.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
-        rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
-        kai_rules = (not_rewritten_by_kai, *((no_share_placed_by_kai,) if is_served(pod.spec, self._served) else ()))
-        return first_objection(pod, (*kai_rules, *rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
+            return Decision(True, DecisionReason.OTHER_SCHEDULER, warnings=(self._other_scheduler_warning(pod.spec),))
+        rules = [rule for rule in GPU_POD_RULES if rule is not check_node_preset or not self._devices.trusts(pod)]
+        kai_rules = (
+            check_not_rewritten_by_kai,
+            *((check_share_placed_by_kai,) if is_served(pod.spec, self._served) else ()),
+        )
+        return first_objection(pod, (*kai_rules, *rules, self._devices.check_gpu_pod)) or self._adopt(pod, body)
 
     def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
         is_placed = not is_served(pod, self._served)
@@ -133,7 +142,7 @@ class Mutation:
         there = self._fleet.gpus()
         return there.mig_resources if there else ()
 
-    def _stays_away(self, pod: PodManifest) -> str:
+    def _other_scheduler_warning(self, pod: PodManifest) -> str:
         return (
             f'the pod requests GPUs, but its schedulerName is "{pod.scheduler_name[:63]}", so Purser does not place '
             f"it: remove schedulerName, or ask an administrator to add that name to scheduler.adoptSchedulerNames or "
@@ -141,17 +150,17 @@ class Mutation:
         )
 
     def _adopt(self, pod: PodReading, body: msgspec.Raw) -> Decision:
-        content = whole_object(body)
+        content = decode_object(body)
         written = {
             MEMORY_UNITS_ANNOTATION: pod.spec.annotations.get(MEMORY_UNITS_ANNOTATION),
-            AWAITS_GRANT_ANNOTATION: AWAITED if is_served(pod.spec, self._served) else None,
+            AWAITS_GRANT_ANNOTATION: AWAITS_GRANT if is_served(pod.spec, self._served) else None,
         }
         patch = (
             *self._scheduler_patch(pod.spec),
             *annotation_patches(content, written),
             *node_patches(content),
             *limit_patches(content, _added_limits(pod.spec)),
-            *env_patches(content, added_env(pod.spec)),
+            *env_patches(content, added_variables(pod.spec)),
         )
         return Decision(True, DecisionReason.ADMITTED, patch=patch, warnings=self._warnings(pod))
 

@@ -12,7 +12,7 @@ from purser.scheduler.webhook.review import AdmissionRequest, Decision, GroupVer
 _PODS = GroupVersionResource("", "v1", "pods")
 
 
-def mutated(pod: Mapping[str, Any], namespace: str, webhook: Mutation) -> tuple[dict[str, Any], Decision]:
+def mutate_pod(pod: Mapping[str, Any], namespace: str, webhook: Mutation) -> tuple[dict[str, Any], Decision]:
     """The pod as the webhook changes it, unchanged where it is refused, and the webhook's decision. Raises
     `ReviewError` for a pod that cannot be read."""
     body = msgspec.Raw(msgspec.json.encode(pod))

@@ -8,7 +8,7 @@ from typing import Any
 
 from purser.core.names import UNHEALTHY_TAINT
 from purser.core.node.writers import (
-    AGENTS_LABELS,
+    AGENT_LABELS,
     AMOUNT_FIELDS,
     NODE_NAME_EXTRA,
     NODE_WRITERS,
@@ -18,10 +18,10 @@ from purser.core.node.writers import (
 from purser.kube.resources import Raw
 
 GROUP_VERSION = "admissionregistration.k8s.io/v1"
-OF_NODES, OF_EVENTS = "purser-node-writes", "purser-node-events"
+NODES_POLICY_NAME, EVENTS_POLICY_NAME = "purser-node-writes", "purser-node-events"
 """Names of the policies."""
 
-_KEPT = "{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})"
+_KEPT_VALUES_RULE = "{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})"
 """Every key has the value that it had, but for free ones."""
 
 
@@ -45,7 +45,7 @@ def match_conditions(namespace: str) -> list[Raw]:
     return [{"name": "pursers-accounts-on-nodes", "expression": f"request.userInfo.username in {users}"}]
 
 
-def writers_conditions(namespace: str) -> list[Raw]:
+def writer_conditions(namespace: str) -> list[Raw]:
     """The same and, where nodes are written, the scheduler: its events are its own affair."""
     [on_nodes] = match_conditions(namespace)
     scheduler = f"request.userInfo.username == '{user_of(SCHEDULER_WRITER, namespace)}'"
@@ -56,7 +56,7 @@ def writers_conditions(namespace: str) -> list[Raw]:
 def _nodes_policy(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> Raw:
     variables = {**_rights(namespace, agents_taint, agents_cordon, agents_label), **_fields()}
     guarded = {f"request.operation == 'UPDATE' && {rule}": why for rule, why in _node_rules().items()}
-    return _policy(namespace, OF_NODES, ["nodes", "nodes/status"], variables, guarded)
+    return _policy(namespace, NODES_POLICY_NAME, ["nodes", "nodes/status"], variables, guarded)
 
 
 def _rights(namespace: str, agents_taint: str, agents_cordon: str, agents_label: str) -> dict[str, str]:
@@ -64,20 +64,20 @@ def _rights(namespace: str, agents_taint: str, agents_cordon: str, agents_label:
     agent = NODE_WRITERS[0]
     return {
         "node": _NODE,
-        "anyNode": _by_user(namespace, lambda each: "true" if each.any_node else "false"),
-        "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
-        "prefixes": _by_user(
+        "anyNode": _value_by_user(namespace, lambda each: "true" if each.any_node else "false"),
+        "annotations": _value_by_user(namespace, lambda each: _list(each.annotations)),
+        "prefixes": _value_by_user(
             namespace,
             lambda each: (
-                f"{agents_label} ? {_list(AGENTS_LABELS)} : []" if each is agent else _list(each.label_prefixes)
+                f"{agents_label} ? {_list(AGENT_LABELS)} : []" if each is agent else _list(each.label_prefixes)
             ),
         ),
-        "conditions": _by_user(namespace, lambda each: _list(each.conditions)),
-        "amounts": _by_user(namespace, lambda each: _list(each.amounts)),
-        "taints": _by_user(
+        "conditions": _value_by_user(namespace, lambda each: _list(each.conditions)),
+        "amounts": _value_by_user(namespace, lambda each: _list(each.amounts)),
+        "taints": _value_by_user(
             namespace, lambda each: f"{agents_taint} ? ['{UNHEALTHY_TAINT}'] : []" if each is agent else "[]"
         ),
-        "cordons": _by_user(
+        "cordons": _value_by_user(
             namespace, lambda each: agents_cordon if each is agent else "true" if each.cordons else "false"
         ),
     }
@@ -88,20 +88,20 @@ def _fields() -> dict[str, str]:
     variables = {}
     for name, whose in (("new", "object"), ("old", "oldObject")):
         for part in ("annotations", "labels"):
-            variables[f"{name}{part.title()}"] = _or_empty(whose, f"metadata.{part}", "{}")
+            variables[f"{name}{part.title()}"] = _field_or_empty(whose, f"metadata.{part}", "{}")
         for part in ("spec", "status"):
-            variables[f"{name}{part.title()}"] = _or_empty(whose, part, "{}")
+            variables[f"{name}{part.title()}"] = _field_or_empty(whose, part, "{}")
         for part in AMOUNT_FIELDS:
-            variables[f"{name}{part.title()}"] = _or_empty(whose, f"status.{part}", "{}", has="status")
-        variables[f"{name}Taints"] = _or_empty(whose, "spec.taints", "[]", has="spec")
-        variables[f"{name}Conditions"] = _or_empty(whose, "status.conditions", "[]", has="status")
+            variables[f"{name}{part.title()}"] = _field_or_empty(whose, f"status.{part}", "{}", has="status")
+        variables[f"{name}Taints"] = _field_or_empty(whose, "spec.taints", "[]", has="spec")
+        variables[f"{name}Conditions"] = _field_or_empty(whose, "status.conditions", "[]", has="status")
     return variables
 
 
 def _node_rules() -> dict[str, str]:
     """By what has to be true of an update: what is refused otherwise."""
     same_lists = " && ".join(
-        f"{_or_empty('object', path, '[]')} == {_or_empty('oldObject', path, '[]')}"
+        f"{_field_or_empty('object', path, '[]')} == {_field_or_empty('oldObject', path, '[]')}"
         for path in ("metadata.finalizers", "metadata.ownerReferences")
     )
     taints = "variables.{}Taints.filter(t, !(t.key in variables.taints))"
@@ -134,10 +134,10 @@ def _node_rules() -> dict[str, str]:
 def _events_policy(namespace: str) -> Raw:
     variables = {
         "node": _NODE,
-        "account": _by_user(namespace, lambda each: f"'{each.account}'"),
-        "reports": _by_user(namespace, lambda each: "true" if each.reports else "false"),
-        "about": _or_empty("object", "involvedObject", "{}"),
-        "before": _or_empty("oldObject", "involvedObject", "{}"),
+        "account": _value_by_user(namespace, lambda each: f"'{each.account}'"),
+        "reports": _value_by_user(namespace, lambda each: "true" if each.reports else "false"),
+        "about": _field_or_empty("object", "involvedObject", "{}"),
+        "before": _field_or_empty("oldObject", "involvedObject", "{}"),
     }
     own = (
         "has({0}.reportingInstance) && {0}.reportingInstance == variables.node"
@@ -157,7 +157,7 @@ def _events_policy(namespace: str) -> Raw:
             "the service account may change only its own events"
         ),
     }
-    return _policy(namespace, OF_EVENTS, ["events"], variables, validations)
+    return _policy(namespace, EVENTS_POLICY_NAME, ["events"], variables, validations)
 
 
 _NODE = (
@@ -167,16 +167,16 @@ _NODE = (
 
 
 def _kept(part: str, free: str) -> str:
-    return _KEPT.format(new=f"variables.new{part}", old=f"variables.old{part}", free=free)
+    return _KEPT_VALUES_RULE.format(new=f"variables.new{part}", old=f"variables.old{part}", free=free)
 
 
-def _or_empty(whose: str, path: str, empty: str, has: str = "") -> str:
+def _field_or_empty(whose: str, path: str, empty: str, has: str = "") -> str:
     """A field that may be missing. ``dyn`` keeps the API server from finding fault with maps of unlike values."""
     guard = f"has({whose}.{has}) && " if has else ""
     return f"({guard}has({whose}.{path}) ? dyn({whose}.{path}) : dyn({empty}))"
 
 
-def _by_user(namespace: str, value: Callable[[NodeWriter], str]) -> str:
+def _value_by_user(namespace: str, value: Callable[[NodeWriter], str]) -> str:
     """A value that depends on who writes."""
     writers = (*NODE_WRITERS, SCHEDULER_WRITER)
     cases = ", ".join(f"'{user_of(each, namespace)}': {value(each)}" for each in writers)
@@ -203,7 +203,7 @@ def _policy(
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": writers_conditions(namespace),
+            "matchConditions": writer_conditions(namespace),
             "variables": [{"name": name, "expression": rule} for name, rule in variables.items()],
             "validations": [{"expression": rule, "message": f"Purser: {why}"} for rule, why in validations.items()],
         },

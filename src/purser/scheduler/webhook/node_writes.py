@@ -52,7 +52,7 @@ NodeOfPod = Callable[[str, str, str], str]
 """From a pod's namespace, name and uid to its node; empty where the pod is not known, or not this one."""
 
 
-def no_pod_known(_namespace: str, _name: str, _uid: str) -> str:
+def no_node(_namespace: str, _name: str, _uid: str) -> str:
     """The node of a pod, where no pods are known."""
     return ""
 
@@ -64,7 +64,7 @@ class NodeWrites:
     def __init__(
         self,
         namespace: str = DEFAULT_NAMESPACE,
-        node_of_pod: NodeOfPod = no_pod_known,
+        node_of_pod: NodeOfPod = no_node,
         writers: Sequence[NodeWriter] = NODE_WRITERS,
     ) -> None:
         self._namespace = namespace

@@ -70,7 +70,9 @@ def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
     of_nodes = _as_dict(affinity.get("nodeAffinity"))
     required = _as_dict(of_nodes.get(_REQUIRED))
     there = {"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}
-    terms = [_also(each, there) for each in _as_list(required.get("nodeSelectorTerms"))] or [{"matchFields": [there]}]
+    terms = [_with_requirement(each, there) for each in _as_list(required.get("nodeSelectorTerms"))] or [
+        {"matchFields": [there]}
+    ]
     of_nodes = {**of_nodes, _REQUIRED: {**required, "nodeSelectorTerms": terms}}
     tolerations = [*_as_list(spec.get("tolerations")), {"operator": "Exists", "effect": "NoSchedule"}]
     return [
@@ -80,7 +82,7 @@ def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
     ]
 
 
-def _also(term: Any, requirement: Operation) -> Any:
+def _with_requirement(term: Any, requirement: Operation) -> Any:
     """A term with one more requirement; an empty one matches no node, and goes on doing so."""
     if not _as_dict(term):
         return term

@@ -16,7 +16,7 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import KubeError, NotFoundError
 from purser.kube.racing import until
-from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped
+from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped_resource
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
 from purser.scheduler.webhook.configurations import (
@@ -35,7 +35,7 @@ CONFIGURATION_RETRY_S = 1.0
 CONFIGURATION_CHECK_PERIOD_S = 60.0
 """Between two checks of configurations that are right."""
 
-_SELF_SUBJECT_REVIEWS = untyped(
+_SELF_SUBJECT_REVIEWS = untyped_resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 
@@ -113,12 +113,14 @@ class WebhookRegistration:
         try:
             present = await self._client.get(resource, name)
         except NotFoundError:
-            self._report(name, "missing", f"{resource.kind} {name} does not exist: {_REMEDY}")
+            self._report(name, "missing", f"{resource.kind} {name} does not exist: {_INSTALL_ADVICE}")
             return
         own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, REQUIRED_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
         await self._set_ca(resource, present, own)
-        found = list(differences(_by_name(present), _by_name(wanted)))
-        self._report(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
+        found = list(differences(_webhooks_by_name(present), _webhooks_by_name(wanted)))
+        self._report(
+            name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_INSTALL_ADVICE}"
+        )
 
     async def _set_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
         """Only into Purser's webhooks. It fails where their order was changed meanwhile."""
@@ -148,7 +150,7 @@ class WebhookRegistration:
             log.warning("A webhook configuration is incorrect", configuration=name, problem=problem)
 
 
-_REMEDY = "install the configuration with Purser's Helm chart or with `purser webhook manifest`"
+_INSTALL_ADVICE = "install the configuration with Purser's Helm chart or with `purser webhook manifest`"
 
 
 def _is_narrower(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -156,7 +158,7 @@ def _is_narrower(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return bool({"matchLabels", "matchExpressions", "matchConditions"} & present.keys() - wanted.keys())
 
 
-def _by_name(configuration: Raw) -> Raw:
+def _webhooks_by_name(configuration: Raw) -> Raw:
     """Its webhooks, wherever in the list they stand."""
     return {f"webhook {each['name']}": each for each in configuration.get("webhooks") or ()}
 

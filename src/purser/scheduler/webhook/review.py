@@ -233,7 +233,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
     return review.request
 
 
-def whole_object(data: msgspec.Raw) -> Any:
+def decode_object(data: msgspec.Raw) -> Any:
     """The object of a request as plain values. Raises `ReviewError`."""
     try:
         return _objects.read(data)

@@ -10,7 +10,7 @@ from purser.core.names import (
     IGNORE_WEBHOOK,
     MEMORY_UNITS_ANNOTATION,
     PROTECTED_POD_ANNOTATIONS,
-    ignoring_label,
+    ignore_label_of,
 )
 from purser.core.pod.manifest import PodManifest
 from purser.core.pod.units import units_text
@@ -19,7 +19,7 @@ from purser.kube.errors import DecodeError
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook.device_rules import meets_own_requirement, names_no_devices, stays_within_share
+from purser.scheduler.webhook.device_rules import check_enforcement_requirement, check_named_devices, check_share_limits
 from purser.scheduler.webhook.review import AdmissionRequest, Decision, DecisionReason, ReviewError, UserInfo
 
 _NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
@@ -31,7 +31,7 @@ of a pod whose grant does not fit beside them, after others may have been asked 
 Rule = Callable[[PodReading], Decision | None]
 
 
-def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
+def placed_scheduler_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
     """The schedulerNames of pods that Purser places: its own, none, and those that an administrator lists."""
     return frozenset(("", DEFAULT_SCHEDULER, scheduler_name, *adopted))
 
@@ -68,23 +68,23 @@ def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
     return next((decision for rule in rules if (decision := rule(pod)) is not None), None)
 
 
-def no_forged_grant(pod: PodReading) -> Decision | None:
+def check_forged_grant(pod: PodReading) -> Decision | None:
     """Grants come with the Binding: one on a new pod is forged or copied."""
-    return _no_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, DecisionReason.FORGED_GRANT)
+    return _check_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, DecisionReason.FORGED_GRANT)
 
 
-def no_forged_record(pod: PodReading) -> Decision | None:
+def check_forged_record(pod: PodReading) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
-    return _no_annotations(pod.spec, record_annotations(pod.spec), DecisionReason.FORGED_RECORD)
+    return _check_annotations(pod.spec, record_annotations(pod.spec), DecisionReason.FORGED_RECORD)
 
 
-def no_forged_vendor_record(pod: PodReading) -> Decision | None:
+def check_forged_vendor_record(pod: PodReading) -> Decision | None:
     """The same of pods that Purser does not place: the vendor's device plugin serves what the record says, whoever
     wrote it."""
-    return _no_annotations(pod.spec, vendor_records(pod.spec), DecisionReason.FORGED_RECORD)
+    return _check_annotations(pod.spec, vendor_records(pod.spec), DecisionReason.FORGED_RECORD)
 
 
-def not_rewritten_by_kai(pod: PodReading) -> Decision | None:
+def check_not_rewritten_by_kai(pod: PodReading) -> Decision | None:
     """KAI's webhook comes first where it is there, for webhooks come in the order of their names: the container then
     waits for variables out of a ConfigMap that KAI's binder would make."""
     if kai.SHARED_GPU_CONFIGMAP not in pod.spec.annotations or not any(map(pod.spec.annotations.get, kai.AMOUNTS)):
@@ -98,7 +98,7 @@ def not_rewritten_by_kai(pod: PodReading) -> Decision | None:
     )
 
 
-def no_share_placed_by_kai(pod: PodReading) -> Decision | None:
+def check_share_placed_by_kai(pod: PodReading) -> Decision | None:
     """Of pods that another scheduler places: KAI's would reserve the GPU in its own way, and refuses a pod that names
     both a fraction and the resource by which kubelet asks Purser's agent."""
     if not kai.has_request_annotations(pod.spec):
@@ -112,7 +112,7 @@ def no_share_placed_by_kai(pod: PodReading) -> Decision | None:
     )
 
 
-def makes_sense(pod: PodReading) -> Decision | None:
+def check_readable(pod: PodReading) -> Decision | None:
     """The dialects can read it."""
     try:
         pod.request()
@@ -121,7 +121,7 @@ def makes_sense(pod: PodReading) -> Decision | None:
     return None
 
 
-def no_privileged_share(pod: PodReading) -> Decision | None:
+def check_privileged_share(pod: PodReading) -> Decision | None:
     """A privileged container sees every device of its node: no share can be held to its limits there."""
     request = pod.request()
     privileged = {container.name for container in pod.spec.containers if container.privileged}
@@ -136,7 +136,7 @@ def no_privileged_share(pod: PodReading) -> Decision | None:
     return None
 
 
-def no_node_preset(pod: PodReading) -> Decision | None:
+def check_node_preset(pod: PodReading) -> Decision | None:
     """A pod that names its node skips the scheduler, and so gets no grant.
 
     Of pods in namespaces that the administrator trusts the webhook has made an affinity of it (`node_patches`).
@@ -153,12 +153,12 @@ def no_node_preset(pod: PodReading) -> Decision | None:
 
 def ignores_webhook(pod: PodManifest) -> bool:
     """Whether the pod's own labels keep the webhook away from it."""
-    return bool(ignoring_label(pod.labels))
+    return bool(ignore_label_of(pod.labels))
 
 
-def no_way_around(pod: PodReading) -> Decision | None:
+def check_not_bypassed(pod: PodReading) -> Decision | None:
     """Checked before a pod is placed: such a pod bypassed the webhook, and its grant could be changed later."""
-    label = ignoring_label(pod.spec.labels)
+    label = ignore_label_of(pod.spec.labels)
     if not label:
         return None
     return Decision(
@@ -169,7 +169,7 @@ def no_way_around(pod: PodReading) -> Decision | None:
     )
 
 
-def room_for_grant(pod: PodReading) -> Decision | None:
+def check_room_for_grant(pod: PodReading) -> Decision | None:
     """The grant, which comes as an annotation, fits beside the pod's own."""
     own = ((key, text) for key, text in pod.spec.annotations.items() if key not in PROTECTED_POD_ANNOTATIONS)
     size = sum(len(key.encode()) + len(text.encode()) for key, text in own)
@@ -183,7 +183,7 @@ def room_for_grant(pod: PodReading) -> Decision | None:
     )
 
 
-def in_other_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | None:
+def check_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | None:
     """Checked before a pod is placed: users may write the annotation while the webhook is away, and through
     ``pods/status``. ``units_mib``: the cluster's, by resource."""
     wanted = units_text(pod.spec.containers, units_mib)
@@ -201,28 +201,28 @@ def in_other_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | 
 
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
-    no_way_around,
-    room_for_grant,
-    makes_sense,
-    no_privileged_share,
-    names_no_devices,
-    stays_within_share,
-    meets_own_requirement,
+    check_not_bypassed,
+    check_room_for_grant,
+    check_readable,
+    check_privileged_share,
+    check_named_devices,
+    check_share_limits,
+    check_enforcement_requirement,
 )
 """What must hold for any pod that is placed, however it was admitted; a namespace can keep the webhook away as well."""
 
 GPU_POD_RULES: tuple[Rule, ...] = (
-    no_forged_record,
-    room_for_grant,
-    makes_sense,
-    no_privileged_share,
-    meets_own_requirement,
-    no_node_preset,
+    check_forged_record,
+    check_room_for_grant,
+    check_readable,
+    check_privileged_share,
+    check_enforcement_requirement,
+    check_node_preset,
 )
-"""In this order: the later ones rely on `makes_sense`."""
+"""In this order: the later ones rely on `check_readable`."""
 
 
-def _no_annotations(pod: PodManifest, forbidden: Collection[str], why: DecisionReason) -> Decision | None:
+def _check_annotations(pod: PodManifest, forbidden: Collection[str], why: DecisionReason) -> Decision | None:
     """A copied manifest has all fields of a running pod: the message names all of them at once."""
     if not any(key in pod.annotations for key in forbidden):
         return None

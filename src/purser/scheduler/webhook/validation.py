@@ -11,7 +11,7 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.dialects import defaults, vendor_records
 from purser.core.names import (
-    AWAITED,
+    AWAITS_GRANT,
     AWAITS_GRANT_ANNOTATION,
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
@@ -19,7 +19,7 @@ from purser.core.names import (
     PROTECTED_POD_ANNOTATIONS,
     SCHEDULER_NAME,
     WEBHOOK_PROBE_ANNOTATION,
-    ignoring_label,
+    ignore_label_of,
 )
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.bodies import WEBHOOK_BODIES
@@ -30,14 +30,14 @@ from purser.scheduler.webhook.review import AdmissionRequest, Decision, Decision
 from purser.scheduler.webhook.rules import (
     GPU_POD_RULES,
     Rule,
+    check_forged_grant,
+    check_forged_vendor_record,
     first_objection,
     ignores_webhook,
     is_mirror,
     is_node,
     is_served,
-    no_forged_grant,
-    no_forged_vendor_record,
-    placed_names,
+    placed_scheduler_names,
     pod_of,
 )
 
@@ -62,7 +62,7 @@ PROBE_ANSWER = "Purser's webhook denies every Binding with this annotation"
 _bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
 
 
-def nobody_known() -> str:
+def no_user() -> str:
     """The user who binds, where it is not known."""
     return ""
 
@@ -73,7 +73,7 @@ class Validation:
     def __init__(
         self,
         scheduler_name: str = SCHEDULER_NAME,
-        scheduler_user: Callable[[], str] = nobody_known,
+        scheduler_user: Callable[[], str] = no_user,
         node_writes: NodeWrites | None = None,
         devices: DeviceRules | None = None,
         adopted: Collection[str] = (),
@@ -81,7 +81,7 @@ class Validation:
         served: Collection[str] = (),
     ) -> None:
         self._scheduler_name = scheduler_name
-        self._own = placed_names(scheduler_name, adopted)
+        self._own = placed_scheduler_names(scheduler_name, adopted)
         self._served = frozenset(served) - self._own
         self._devices = devices or DeviceRules()
         self._scheduler_user = scheduler_user
@@ -107,25 +107,25 @@ class Validation:
             return self._review_change(request, pod)
         reading = self._devices.reading(pod)
         if ignores_webhook(pod):  # asked about all the same, but for grants and the devices that it names alone
-            rules = (no_forged_grant, no_forged_vendor_record, self._devices.of_any)
+            rules = (check_forged_grant, check_forged_vendor_record, self._devices.check_pod)
             return first_objection(reading, rules) or Decision(True, DecisionReason.WEBHOOK_IGNORED)
         return self._review_new(reading)
 
     def _review_new(self, pod: PodReading) -> Decision:
-        if objection := first_objection(pod, (no_forged_grant, no_forged_vendor_record, self._devices.of_any)):
+        if objection := first_objection(pod, (check_forged_grant, check_forged_vendor_record, self._devices.check_pod)):
             return objection
         if not pod.asks_for_devices:
             return Decision(True, DecisionReason.NO_GPU)
         if not (pod.spec.scheduler_name in self._own or is_served(pod.spec, self._served)):
             return Decision(True, DecisionReason.OTHER_SCHEDULER)
-        rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
+        rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.check_gpu_pod, self._check_mutated)
         return first_objection(pod, rules) or Decision(True, DecisionReason.ADMITTED)
 
-    def _is_mutated(self, pod: PodReading) -> Decision | None:
+    def _check_mutated(self, pod: PodReading) -> Decision | None:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
-        if why := self._is_misdirected(pod.spec):
+        if why := self._misdirection(pod.spec):
             lacks = why
-        elif self._devices.in_units(pod.spec).annotations != pod.spec.annotations:
+        elif self._devices.with_units_annotation(pod.spec).annotations != pod.spec.annotations:
             lacks = f"the annotation {MEMORY_UNITS_ANNOTATION} with the cluster's units"
         elif missing := defaults(pod.spec):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
@@ -138,22 +138,22 @@ class Validation:
             f"unreachable, or another webhook reverted the change. Recreate the pod, or set the value yourself",
         )
 
-    def _is_misdirected(self, pod: PodManifest) -> str:
+    def _misdirection(self, pod: PodManifest) -> str:
         if not is_served(pod, self._served):
             return "" if pod.scheduler_name == self._scheduler_name else f'schedulerName "{self._scheduler_name}"'
         awaits = pod.annotations.get(AWAITS_GRANT_ANNOTATION)
-        return "" if awaits == AWAITED else f"the annotation {AWAITS_GRANT_ANNOTATION}: {AWAITED}"
+        return "" if awaits == AWAITS_GRANT else f"the annotation {AWAITS_GRANT_ANNOTATION}: {AWAITS_GRANT}"
 
     def _review_change(self, request: AdmissionRequest, pod: PodManifest) -> Decision:
         if not request.has_old_object:
             raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
         before = pod_of(request, request.old_object)
-        readings = self._devices.by_itself(before), self._devices.by_itself(pod)
-        if objection := self._changed_record(*readings, request.user_info):
+        readings = self._devices.read_without_namespace(before), self._devices.read_without_namespace(pod)
+        if objection := self._check_changed_record(*readings, request.user_info):
             return objection
         if ignores_webhook(before) and ignores_webhook(pod):
-            return self._devices.of_change(*readings) or Decision(True, DecisionReason.WEBHOOK_IGNORED)
-        changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
+            return self._devices.check_change(*readings) or Decision(True, DecisionReason.WEBHOOK_IGNORED)
+        changed = [key for key in FIXED_POD_ANNOTATIONS if _has_changed(before.annotations, pod.annotations, key)]
         if changed:
             return Decision(
                 False,
@@ -161,19 +161,19 @@ class Validation:
                 f"annotations {', '.join(changed)} are Purser's own and must not be changed",
             )
         if _holds_grant(before) and ignores_webhook(pod) and not ignores_webhook(before):
-            label = ignoring_label(pod.labels)
+            label = ignore_label_of(pod.labels)
             return Decision(
                 False,
                 DecisionReason.CHANGED_GRANT,
                 f"label {label} cannot be set to {IGNORE_WEBHOOK}: the pod has a grant, which the webhook protects",
             )
-        return self._devices.of_change(*readings) or Decision(True, DecisionReason.ADMITTED)
+        return self._devices.check_change(*readings) or Decision(True, DecisionReason.ADMITTED)
 
-    def _changed_record(self, before: PodReading, after: PodReading, user: UserInfo) -> Decision | None:
+    def _check_changed_record(self, before: PodReading, after: PodReading, user: UserInfo) -> Decision | None:
         """Device plugins of other vendors serve what a pod's annotations say, and report there."""
         records = sorted(vendor_records(before.spec))  # containers cannot be added, nor their resources changed
-        changed = [key for key in records if _differs(before.spec.annotations, after.spec.annotations, key)]
-        if not changed or self._writes_records(user):
+        changed = [key for key in records if _has_changed(before.spec.annotations, after.spec.annotations, key)]
+        if not changed or self._may_write_records(user):
             return None
         return Decision(
             False,
@@ -182,7 +182,7 @@ class Validation:
             f"may change them, if an administrator has added its account to vendorAccounts in Purser's chart",
         )
 
-    def _writes_records(self, user: UserInfo) -> bool:
+    def _may_write_records(self, user: UserInfo) -> bool:
         return user.username in (*self._vendor_accounts, self._scheduler_user()) or is_node(user)
 
     def _review_binding(self, request: AdmissionRequest) -> Decision:
@@ -208,5 +208,5 @@ def _holds_grant(pod: PodManifest) -> bool:
     return any(key in pod.annotations for key in PROTECTED_POD_ANNOTATIONS)
 
 
-def _differs(before: Mapping[str, str], after: Mapping[str, str], key: str) -> bool:
+def _has_changed(before: Mapping[str, str], after: Mapping[str, str], key: str) -> bool:
     return before.get(key) != after.get(key)

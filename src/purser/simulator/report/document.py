@@ -9,7 +9,7 @@ import msgspec
 from purser.simulator.results import AnyRun, Run, TimedRun, by_policy, mean_by_key, mean_by_percent, mean_of
 from purser.simulator.workload import Workload
 
-_TIMED_NUMBERS = (
+_TIMED_FIELDS = (
     "allocation_percent",
     "fragmentation_percent",
     "pending_gpu_hours",
@@ -63,7 +63,7 @@ def _means(runs: list[AnyRun]) -> dict[str, Any]:
 
 
 def _timed_means(runs: list[AnyRun]) -> dict[str, Any]:
-    return {name: round(sum(getattr(run, name) for run in runs) / len(runs), 4) for name in ("hours", *_TIMED_NUMBERS)}
+    return {name: round(sum(getattr(run, name) for run in runs) / len(runs), 4) for name in ("hours", *_TIMED_FIELDS)}
 
 
 def _run_document(run: AnyRun) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _short(number: float) -> float:
 
 def as_csv(runs: list[AnyRun]) -> str:
     """A line for each run, numbers by percent or class in columns of their own."""
-    lines = [_flat(_run_document(run) | {"policy": run.policy}) for run in runs]
+    lines = [_flatten(_run_document(run) | {"policy": run.policy}) for run in runs]
     heads = ["policy", *dict.fromkeys(head for line in lines for head in line if head != "policy")]
     text = io.StringIO()
     writer = csv.DictWriter(text, heads, restval=0, lineterminator="\n")
@@ -89,7 +89,7 @@ def as_csv(runs: list[AnyRun]) -> str:
     return text.getvalue()
 
 
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
+def _flatten(values: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):

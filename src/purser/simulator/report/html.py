@@ -26,7 +26,7 @@ figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 @media print { body { margin: 0; } figure, table { break-inside: avoid; } }
 """
 
-_READING = (
+_EXPLANATIONS = (
     (
         "Allocated",
         "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to its use. The value "
@@ -71,7 +71,7 @@ def report(workload: Workload, runs: Sequence[AnyRun]) -> str:
         *(f'<p class="note">{escape(note)}</p>' for note in workload.notes),
         "<h2>How to read this</h2>",
         "<dl>",
-        *(f"<dt><strong>{escape(word)}</strong></dt><dd>{escape(text)}</dd>" for word, text in _READING),
+        *(f"<dt><strong>{escape(word)}</strong></dt><dd>{escape(text)}</dd>" for word, text in _EXPLANATIONS),
         "</dl>",
     ]
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -89,7 +89,7 @@ def _arrival_parts(workload: Workload, runs: list[Run]) -> list[str]:
         _verdicts(verdicts.arrival_verdicts(workload, grouped)),
         "<h2>Policies</h2>",
         _allocation_table(grouped),
-        *_figures(plots.arrival_plots(grouped)),
+        *_wrap_figures(plots.arrival_plots(grouped)),
         "<h2>Idle GPUs by cause</h2>",
         _causes_table(grouped),
         "<h2>Pods that could not be placed</h2>",
@@ -108,7 +108,7 @@ def _timed_parts(runs: list[TimedRun]) -> list[str]:
         _verdicts(verdicts.timed_verdicts(grouped)),
         "<h2>Policies</h2>",
         _waiting_table(grouped),
-        *_figures(plots.timed_plots(grouped)),
+        *_wrap_figures(plots.timed_plots(grouped)),
         "<h2>Each run</h2>",
         _waiting_table({f"{run.policy}, {run.order}": [run] for run in runs}),
     ]
@@ -133,7 +133,7 @@ def _verdicts(sentences: list[str]) -> str:
     return f'<div class="verdicts">{"".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)}</div>'
 
 
-def _figures(svgs: list[str]) -> list[str]:
+def _wrap_figures(svgs: list[str]) -> list[str]:
     return [f"<figure>{svg}</figure>" for svg in svgs]
 
 
@@ -180,7 +180,7 @@ def _causes_table(runs: dict[str, list[Run]]) -> str:
 
 def _failed_table(runs: dict[str, list[Run]]) -> str:
     means = {name: mean_by_key([run.failed for run in each]) for name, each in runs.items()}
-    classes = sorted({kind for mean in means.values() for kind in mean}, key=plots.by_size)
+    classes = sorted({kind for mean in means.values() for kind in mean}, key=plots.size_key)
     return table(
         ["policy", *classes], [[name, *(f"{mean.get(c, 0.0):.0f}" for c in classes)] for name, mean in means.items()]
     )
@@ -253,7 +253,7 @@ def _lists(workload: Workload) -> str:
     nodes = Counter((_model(node.gpus[0].model if node.gpus else ""), len(node.gpus)) for node in workload.nodes)
     pods = Counter(class_of(pod.shape, memory) for pod in workload.pods)
     node_rows = [[model, str(gpus), str(count), str(gpus * count)] for (model, gpus), count in nodes.most_common()]
-    pod_rows = [[name, str(pods[name])] for name in sorted(pods, key=plots.by_size)]
+    pod_rows = [[name, str(pods[name])] for name in sorted(pods, key=plots.size_key)]
     return table(["model", "GPUs of a node", "nodes", "GPUs"], node_rows) + table(["pods", "in the list"], pod_rows)
 
 

@@ -149,12 +149,12 @@ def timed_plots(runs: dict[str, list[TimedRun]]) -> list[str]:
 
 def _failed(title: str, names: list[str], runs: "Sequence[Sequence[AnyRun]]") -> str:
     means = [mean_by_key([run.failed for run in each]) for each in runs]
-    classes = sorted({name for each in means for name in each}, key=by_size)
+    classes = sorted({name for each in means for name in each}, key=size_key)
     parts = {name: [each.get(name, 0.0) for each in means] for name in classes} or {"none": [0.0] * len(names)}
     return bars(title, "pods", names, parts, "failed")
 
 
-def by_size(name: str) -> tuple[int, str]:
+def size_key(name: str) -> tuple[int, str]:
     """Classes of pods in the order of what they ask for."""
     digits = re.match(r"[0-9]+", name)
     return (int(digits.group()), name) if digits else (0, name)

@@ -1,7 +1,7 @@
 """What the numbers say, in sentences."""
 
 from purser.core.wording import counted, portion
-from purser.simulator.report.plots import by_size
+from purser.simulator.report.plots import size_key
 from purser.simulator.results import Run, TimedRun, mean_of
 from purser.simulator.workload import Workload
 
@@ -11,7 +11,7 @@ FULL = 100
 
 def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str]:
     """Who allocates most, how far that is from what is possible, and who fails the fewest pods."""
-    at = _compared_at(runs)
+    at = _comparison_percent(runs)
     allocated = {name: sum(_at(run, at) for run in each) / len(each) for name, each in runs.items()}
     best, worst = max(allocated, key=lambda name: allocated[name]), min(allocated, key=lambda name: allocated[name])
     found = [
@@ -30,15 +30,15 @@ def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str
             f"No policy can have allocated more than {limit:.2f} % by then: {best} is "
             f"{counted(_gpus(workload, limit - allocated[best]), 'GPU')} short of that bound."
         )
-    return [*found, *_failures(runs)]
+    return [*found, *_failure_verdicts(runs)]
 
 
-def _failures(runs: dict[str, list[Run]]) -> list[str]:
+def _failure_verdicts(runs: dict[str, list[Run]]) -> list[str]:
     """Who turns away the fewest pods, and who the fewest of the largest: not always the same."""
     failed = {name: mean_of(each, lambda run: sum(run.failed.values())) for name, each in runs.items()}
     fewest = min(failed, key=lambda name: failed[name])
     found = f"At the end, {fewest} has the fewest unplaced pods: {failed[fewest]:.0f}."
-    largest = max((kind for each in runs.values() for run in each for kind in run.failed), key=by_size, default="")
+    largest = max((kind for each in runs.values() for run in each for kind in run.failed), key=size_key, default="")
     large = {name: sum(run.failed.get(largest, 0) for run in each) / len(each) for name, each in runs.items()}
     best = min(large, key=lambda name: large[name])
     if large[best] < large[fewest]:
@@ -64,7 +64,7 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
     return found
 
 
-def _compared_at(runs: dict[str, list[Run]]) -> int:
+def _comparison_percent(runs: dict[str, list[Run]]) -> int:
     """100 percent arrived, or the most below that every run came to."""
     each = [run for of_policy in runs.values() for run in of_policy]
     common = set.intersection(*(set(map(int, run.curve["arrived"])) for run in each))

@@ -15,7 +15,7 @@ from tests import tiers
 from tests.unit.scheduler.explained import Raw, cluster, gpu, gpus, node, pod, quota
 from tests.unit.scheduler.explaining.drawn import drawn
 
-from purser.adapters.cluster_files import anonymized, encoded, trimmed
+from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
 from purser.adapters.cluster_files.trimming import NAMESPACE_ANNOTATIONS, NODE_ANNOTATIONS, POD_ANNOTATIONS
 from purser.adapters.objects import DumpError, objects_of_dump
 from purser.core.decoding import UnreadableError
@@ -90,11 +90,11 @@ def test_a_snapshot_gives_the_answers_that_the_cluster_gives(part):
         objects = littered(named(drawn(chance)))
         whole = cluster(*objects)
         expected = answers(whole)
-        text = encoded(trimmed(whole))
+        text = encode_objects(trim_objects(whole))
         assert SECRET.encode() not in text and WORD.encode() in text
         assert answers(objects_of_dump(text)) == expected
-        hidden, given = anonymized(trimmed(whole))
-        file = encoded(hidden)
+        hidden, given = anonymize_objects(trim_objects(whole))
+        file = encode_objects(hidden)
         assert WORD.encode() not in file, re.findall(rf".{{80}}{WORD}.{{80}}", file.decode())[:3]
         found = answers(objects_of_dump(file))
         assert with_names_back(found, given.originals()) == expected
@@ -119,9 +119,9 @@ def test_a_snapshot_is_simulated_as_the_cluster_is():
     objects = littered(named([node("n", gpus("n", 2)), pod("a", gpu(9), on="n", share={"n-0": 9}), pod("p", gpu(9))]))
     whole = cluster(*objects)
     expected = workload_of(whole.nodes, whole.pods)
-    read = objects_of_dump(encoded(trimmed(whole)))
+    read = objects_of_dump(encode_objects(trim_objects(whole)))
     assert workload_of(read.nodes, read.pods) == expected
-    hidden, given = anonymized(trimmed(whole))
+    hidden, given = anonymize_objects(trim_objects(whole))
     found = json.loads(msgspec.json.encode(workload_of(hidden.nodes, hidden.pods).pods))
     assert with_names_back(found, given.originals()) == json.loads(msgspec.json.encode(expected.pods))
 
@@ -129,13 +129,13 @@ def test_a_snapshot_is_simulated_as_the_cluster_is():
 def test_known_words_stay_and_the_file_is_the_same_each_time():
     made = node("n", gpus("n", 1), labels={"nvidia.com/gpu.product": "Tesla-T4", "kubernetes.io/hostname": "n"})
     objects = cluster(made, pod("p", gpu(9), nodeSelector={"kubernetes.io/hostname": "n"}))
-    hidden = encoded(anonymized(trimmed(objects))[0])
-    assert hidden == encoded(anonymized(trimmed(objects))[0])
+    hidden = encode_objects(anonymize_objects(trim_objects(objects))[0])
+    assert hidden == encode_objects(anonymize_objects(trim_objects(objects))[0])
     for word in ("nvidia.com/gpumem", '"nvidia.com/gpu.product":"Tesla-T4"', '"kubernetes.io/hostname":"node-1"'):
         assert word in hidden.decode(), word
-    small = encoded(trimmed(objects), compressed=True)
-    assert gzip.decompress(small) == encoded(trimmed(objects))
-    assert objects_of_dump(small) == objects_of_dump(gzip.decompress(small)) == trimmed(objects)
+    small = encode_objects(trim_objects(objects), compressed=True)
+    assert gzip.decompress(small) == encode_objects(trim_objects(objects))
+    assert objects_of_dump(small) == objects_of_dump(gzip.decompress(small)) == trim_objects(objects)
     for damaged in (small[:-9], small[:20] + b"xx" + small[22:], b"\x1f\x8b"):
         with pytest.raises((DumpError, UnreadableError)):
             objects_of_dump(damaged)
@@ -146,7 +146,7 @@ def test_the_number_of_gpus_in_a_pods_label_stays():
     asked = {"aliyun.com/gpu-mem": "16"}
     objects = cluster(node("n", gpus("n", 2, 9000)), pod("p", asked, labels={"aliyun.com/gpu-count": "2"}))
     assert Explainer(objects).explain("default", "p").fits == ("n",)
-    hidden = objects_of_dump(encoded(anonymized(trimmed(objects))[0]))
+    hidden = objects_of_dump(encode_objects(anonymize_objects(trim_objects(objects))[0]))
     found = Explainer(hidden).explain(hidden.pods[0].metadata.namespace, hidden.pods[0].metadata.name)
     assert found.fits == ("node-1",)
 
@@ -175,14 +175,14 @@ def test_names_that_people_give_where_a_word_is_expected_are_not_in_an_anonymize
         {"key": "nvidia.com/gpu", "value": WORD, "effect": "NoSchedule"},
     ]
     made["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "value": WORD}]
-    text = encoded(anonymized(trimmed(cluster(where, made, of_quota)))[0]).decode()
+    text = encode_objects(anonymize_objects(trim_objects(cluster(where, made, of_quota)))[0]).decode()
     assert not re.findall(rf".{{40}}{WORD}", text)
     assert "limits.nvidia.com/gpumem" in text
 
 
 def test_a_node_that_is_named_as_a_model_does_not_rename_the_model():
     objects = cluster(node("A100", gpus("A100", 1, model="A100")), pod("p", gpu(9), annotations={USE_GPUTYPE: "A100"}))
-    hidden = objects_of_dump(encoded(anonymized(trimmed(objects))[0]))
+    hidden = objects_of_dump(encode_objects(anonymize_objects(trim_objects(objects))[0]))
     found = Explainer(hidden).explain(hidden.pods[0].metadata.namespace, hidden.pods[0].metadata.name)
     assert found.fits == ("node-1",)
 
@@ -195,16 +195,16 @@ def test_what_only_annotations_name_is_hidden_too():
     grant = "purser.dev/grant"
     held["metadata"]["annotations"][grant] = held["metadata"]["annotations"][grant].replace('"q"', f'"{WORD}"')
     waiting = pod("p", gpu(9), annotations=annotations)
-    text = encoded(anonymized(trimmed(cluster(made, held, waiting)))[0]).decode()
+    text = encode_objects(anonymize_objects(trim_objects(cluster(made, held, waiting)))[0]).decode()
     assert WORD not in text
     assert "GPU-00000001-0000-0000-0000-000000000000,GPU-00000002" in text
 
 
 def test_that_there_are_no_claims_is_said():
     there = cluster(node("n"), pod("p", {}))
-    assert objects_of_dump(encoded(trimmed(there))).claims is None
+    assert objects_of_dump(encode_objects(trim_objects(there))).claims is None
     read = msgspec.structs.replace(there, claims=())
-    assert objects_of_dump(encoded(trimmed(read))).claims == ()
+    assert objects_of_dump(encode_objects(trim_objects(read))).claims == ()
 
 
 def test_a_deployment_s_pods_stay_its_own():
@@ -216,10 +216,10 @@ def test_a_deployment_s_pods_stay_its_own():
     made["metadata"]["ownerReferences"] = [owner]
     replica_set = workload("ReplicaSet", f"{WORD}-7d4", labels={"pod-template-hash": "7d4"})
     objects = cluster(node("n", gpus("n", 1)), made, replica_set, workload("Deployment", WORD), quota(gpumem="5"))
-    hidden, given = anonymized(trimmed(objects))
-    read = objects_of_dump(encoded(hidden))
+    hidden, given = anonymize_objects(trim_objects(objects))
+    read = objects_of_dump(encode_objects(hidden))
     deployment = read.workloads["Deployment"][0].metadata
     assert given.originals()[deployment.name] == WORD
     found = Explainer(read).explain_workload("Deployment", deployment.namespace, deployment.name)
     assert (found.waiting, found.wanted) == (1, 0)
-    assert WORD not in encoded(hidden).decode()
+    assert WORD not in encode_objects(hidden).decode()

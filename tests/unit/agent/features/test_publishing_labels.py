@@ -21,7 +21,7 @@ from purser.agent.sharing import SharingConfig
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.kube.backoff import Backoff
 from purser.kube.informer import Informer
-from purser.kube.resources import DAEMON_SETS, NODES, PODS, untyped
+from purser.kube.resources import DAEMON_SETS, NODES, PODS, untyped_resource
 
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 
@@ -162,7 +162,7 @@ async def node_features(client):
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"plural": "nodefeatures", "singular": "nodefeature", "kind": "NodeFeature", "listKind": "NodeFeatureList"}
-    kind = untyped(
+    kind = untyped_resource(
         "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
     )
     spec = {"group": NODE_FEATURES.group, "scope": "Namespaced", "names": names, "versions": [version]}

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from purser.agent.checking.mig import check_on_demand, problems_of_instances
 from purser.agent.checking.results import CheckState
 from purser.agent.instances.cutting import GpuPartitioner
-from purser.agent.instances.planning import BlockedError, ExistingInstance, PartitioningPlan, placed, plan
-from purser.agent.instances.records import exclusive, read_record, record_path
+from purser.agent.instances.planning import BlockedError, ExistingInstance, PartitioningPlan, existing_instances, plan
+from purser.agent.instances.records import exclusive_lock, read_record, record_path
 from purser.agent.nvml import Driver, Gpu, GpuInstance, MigCallError, MigMode, MigTrouble, NullDriver
 from purser.agent.settings import AgentSettings
 from purser.core.mig import MIG_KINDS, MigGeometryError, MigPlacement
@@ -71,9 +71,9 @@ def test_what_the_gpu_does_not_offer_is_refused() -> None:
 
 def test_an_instance_of_an_unknown_profile_is_as_much_as_it_takes() -> None:
     graphics = GpuInstance(id=3, number=12, start=4, size=4, computes=1)
-    (found,) = placed(KIND, [graphics])
+    (found,) = existing_instances(KIND, [graphics])
     assert (found.placement, found.is_known) == (MigPlacement("3g.20gb", 4), False)
-    odd = placed(KIND, [GpuInstance(id=3, number=99, start=1, size=3, computes=1)])
+    odd = existing_instances(KIND, [GpuInstance(id=3, number=99, start=1, size=3, computes=1)])
     assert sorted(each.placement.start for each in odd) == [1, 2, 3]
 
 
@@ -193,12 +193,12 @@ def test_nobody_cuts_a_gpu_while_another_agent_does(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     other = threading.Thread(target=cut)
-    with exclusive(record_path(tmp_path, gpu)):
+    with exclusive_lock(record_path(tmp_path, gpu)):
         other.start()
         assert waits.wait(30)
         assert not done.is_set()
         assert not mig_states(node.folder)[0].instances
-        with exclusive(record_path(tmp_path, node.uuids[1])):
+        with exclusive_lock(record_path(tmp_path, node.uuids[1])):
             pass  # another GPU waits for nobody
     assert done.wait(30)
     other.join()

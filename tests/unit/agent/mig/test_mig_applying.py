@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import Gpus
 
 from purser.agent.mig import HardwareError, Layout
-from purser.agent.mig.applying import WithdrawnError, apply_layouts, differences
+from purser.agent.mig.applying import WithdrawnError, apply_layouts, changed_layouts
 
 OFF = Layout(False)
 SMALL = Layout(True, ("1g.5gb",) * 7)
@@ -70,4 +70,4 @@ def test_what_the_gpu_says_afterwards_counts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_differences_leave_out_gpus_that_no_layout_names() -> None:
-    assert differences(Gpus(OFF, SMALL).gpus(), {1: OFF}) == {1: OFF}
+    assert changed_layouts(Gpus(OFF, SMALL).gpus(), {1: OFF}) == {1: OFF}

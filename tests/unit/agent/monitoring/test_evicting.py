@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.unit.agent.builders import A, grant, part
 
-from purser.agent.evictions import MAX_EVICTION_GRACE_S, evicting
+from purser.agent.evictions import MAX_EVICTION_GRACE_S, make_evict
 from purser.agent.monitoring import auditing
 from purser.agent.monitoring.auditing import Auditor
 from purser.agent.pod_statuses import NodePod, NodePodSpec
@@ -82,7 +82,7 @@ async def test_a_pod_that_gives_itself_a_year_to_end_is_asked_to_go_by_then() ->
         return {"major": "1", "minor": "30"}
 
     client: Any = SimpleNamespace(create_subresource=create_subresource, version=version)
-    evict = evicting(client)
+    evict = make_evict(client)
     for seconds in (30, MAX_EVICTION_GRACE_S, 365 * 86400):
         await evict(NodePod(spec=NodePodSpec(termination_grace_period_seconds=seconds)))
     assert asked == [None, None, MAX_EVICTION_GRACE_S]

@@ -16,14 +16,14 @@ from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsHooks, MpsTiming
 from purser.agent.mps.daemons import MpsDaemons
 from purser.agent.mps.folders import folders_of
-from purser.agent.mps.processes import marked, runs
+from purser.agent.mps.processes import find_marked, runs
 from purser.agent.mps.programs import MARK, MpsPrograms
 from purser.agent.settings import AgentSettings
 from purser.core.model import Device, DeviceMode, NodeInventory
 from purser.kube.failures import ObjectFailures
 
 SOURCE = Path(__file__).with_name("stub.c")
-TIMING = MpsTiming(start=10.0, first_look=0.005, health=0.05, restart_initial=0.01, restart_cap=0.05, steady=60.0)
+TIMING = MpsTiming(start=10.0, first_poll_s=0.005, health=0.05, restart_initial=0.01, restart_cap=0.05, steady=60.0)
 DEADLINE_S = 30.0
 
 
@@ -112,7 +112,7 @@ class MpsNode:
 
     def processes(self, uuid):
         """Of the GPU's daemon and its servers."""
-        return [pid for pid in marked(f"{MARK}={self.pipe(uuid)}") if runs(pid)]
+        return [pid for pid in find_marked(f"{MARK}={self.pipe(uuid)}") if runs(pid)]
 
     async def asks(self, times, uuid="A"):
         """Until the agent has asked the daemon for its servers so often again; of the last, the answer may be open."""

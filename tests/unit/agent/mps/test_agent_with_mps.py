@@ -10,7 +10,7 @@ from tests.unit.agent.emulated_kubelet import Rejected
 from tests.unit.agent.mps.conftest import compile_stub
 
 from purser.adapters.nodes import inventory_of
-from purser.agent.enforcement import EnforcedBy
+from purser.agent.enforcement import EnforcementChoice
 from purser.agent.mps.folders import PID_FILE, folders_of
 from purser.agent.mps.programs import MpsPrograms
 from purser.kube.resources import NODES
@@ -33,7 +33,7 @@ async def test_from_the_daemon_to_the_pods_event(world, kubelet, folder, monkeyp
     async def is_now(uuid, wanted):
         return await word(uuid) == wanted
 
-    async with world.agent(enforcement=EnforcedBy.MPS) as agent:
+    async with world.agent(enforcement=EnforcementChoice.MPS) as agent:
         await eventually(agent.ready)
         await eventually(lambda: is_now(a, "mps"))
         assert await agent.metric("purser_device_info", uuid=a, mode="mps", enforcement="mps") == 1

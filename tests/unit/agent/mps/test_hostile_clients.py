@@ -42,7 +42,7 @@ def test_programs_of_containers_are_no_daemons_whatever_they_call_themselves(tmp
         if namespace is not None:
             (made / "ns/pid").symlink_to(namespace)
     monkeypatch.setattr(processes, "PROC", tmp_path)
-    assert processes.marked(mark) == (1,)
+    assert processes.find_marked(mark) == (1,)
 
 
 async def test_what_clients_left_in_memory_goes_with_the_daemon(node):

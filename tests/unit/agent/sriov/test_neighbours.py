@@ -20,7 +20,7 @@ from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import LivePods
 from purser.agent.reasons import AgentReason
 from purser.agent.sriov import GpuNeighbours, SriovPlugins
-from purser.agent.sriov.neighbours import node_pools, truncate_to_limits
+from purser.agent.sriov.neighbours import build_node_pools, truncate_to_limits
 from purser.agent.sysfs import pcie_switches
 from purser.core.model import (
     ContainerGrant,
@@ -206,7 +206,7 @@ async def test_what_takes_no_pods_or_is_held_without_a_grant_is_not_offered(worl
 def test_devices_below_one_switch_are_one_place_whatever_their_numa_nodes(numa_nodes, told):
     switches = SWITCHES[0]
     devices = [msgspec.structs.replace(a_vf(n, switches=switches), numa_node=each) for n, each in enumerate(numa_nodes)]
-    [found] = node_pools(make_pools(config(entry()), node_of(*devices), {}), [], {})
+    [found] = build_node_pools(make_pools(config(entry()), node_of(*devices), {}), [], {})
     assert found.places == (PoolPlace(switches, 2, told),)
     text = msgspec.json.encode(NodeInventory("n", pools=(found,))).decode()
     assert published_inventory(
@@ -222,7 +222,7 @@ def test_an_inventory_has_room_for_what_is_published():
         for pool in make_pools(config(entry()), node_of(*devices), {})
         for n in range(40)
     ]
-    found, left_out = truncate_to_limits(node_pools(pools, [], {}))
+    found, left_out = truncate_to_limits(build_node_pools(pools, [], {}))
     assert left_out == (
         "The scheduler cannot pair GPUs with devices from intel.com/p16, intel.com/p17, intel.com/p18, "
         "intel.com/p19 (and 20 more), because the node has 40 pools with devices, but only 16 can be published; "

@@ -6,7 +6,7 @@ import pytest
 from tests.reported_files import reported
 from tests.unit.agent.sriov.sysfs_tree import INFINIBAND, HostTree
 
-from purser.agent.sriov.memory import read_seen, seen_of, with_seen, write_seen
+from purser.agent.sriov.memory import complete_from_memory, read_seen, seen_of, write_seen
 from purser.agent.sriov.sysfs import RoutesError, SriovTree, read_devices
 from purser.core.sriov.configuration import sriov_config
 from purser.core.sriov.devices import RdmaDevice, VdpaDevice
@@ -114,7 +114,7 @@ def test_representors_have_made_up_addresses(host):
     for name in ("a_rep", "uplink"):
         (host.sys / "class/net" / name / "addr_assign_type").unlink()
         host.move(name)
-    (vf,) = (each for each in with_seen(_read(host), seen, ()).devices if each.pf_address)
+    (vf,) = (each for each in complete_from_memory(_read(host), seen, ()).devices if each.pf_address)
     assert (vf.pf_name, vf.pf_aliases) == ("uplink", ("a_rep",))
 
 
@@ -129,7 +129,7 @@ def test_in_a_virtual_machine_a_vf_is_its_own_pf(host):
     }
     seen = seen_of(_read(host))
     host.move("eth3")
-    found = {each.id: each.pf_name for each in with_seen(_read(host), seen, ["0000:00:06.0"]).devices}
+    found = {each.id: each.pf_name for each in complete_from_memory(_read(host), seen, ["0000:00:06.0"]).devices}
     assert found["0000:00:06.0"] == "eth3", "while a pod has it"
 
 
@@ -286,7 +286,7 @@ def test_what_a_pod_takes_out_of_sight_is_remembered_while_it_holds_the_device(h
         host.move(name)
 
     def after(held):
-        return {each.id: each for each in with_seen(_read(host), read_seen(file), held).devices}
+        return {each.id: each for each in complete_from_memory(_read(host), read_seen(file), held).devices}
 
     known = {each.id: each for each in before.devices}["0000:81:02.0"]
     for held in (["0000:81:02.0"], None):

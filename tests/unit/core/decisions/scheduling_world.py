@@ -12,14 +12,14 @@ from purser.core.decisions.notes import DecisionInputs, Held, Note
 from purser.core.decisions.recording import Recording
 from purser.core.decisions.records import Record
 from purser.core.decisions.transcript import Transcript
-from purser.core.fleet import NOTHING_KEPT, Fleet, FreeResources, NominatedUsage
+from purser.core.fleet import NO_NOMINATED_USAGE, Fleet, FreeResources, NominatedUsage
 from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, NodeInventory, PodRequest
 from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, best, to_grant
 from purser.core.placement.mix import LearnedMix
-from purser.core.placement.shape import lead_shape
-from purser.core.placement.yielding import yielding
+from purser.core.placement.shape import largest_shape
+from purser.core.placement.yielding import without_kept_nodes
 
 NOTHING_HELD: Held = {}
 
@@ -45,7 +45,7 @@ class LoggedScheduler:
         self.notes[-1] += self.recording.start(self.at, is_anonymous=self.names.are_hashed)
 
     def arrived(self, request: PodRequest) -> None:
-        self.mix.arrived(lead_shape(request))
+        self.mix.arrived(largest_shape(request))
 
     def schedule(
         self,
@@ -67,7 +67,7 @@ class LoggedScheduler:
         """The same, and nothing is bound yet."""
         own = self.fleet.ledger.grant(request.uid)
         found = self.evaluator.evaluate(request, names, left, own)
-        found = yielding(found, self.fleet, request, self.evaluator.policy, left, held)
+        found = without_kept_nodes(found, self.fleet, request, self.evaluator.policy, left, held)
         asked = DecisionInputs(request, left, held, "1970-01-01T00:16:39Z")
         self.notes[-1] += self.recording.judged(self.at, asked, found, "filter")
         self.decisions += 1
@@ -88,7 +88,7 @@ class LoggedScheduler:
         return placed
 
     def _place(self, node: str, request: PodRequest, left: QuotaLimits, held: Held) -> Placement | Refusal:
-        placed = self.evaluator.place(node, request, left, held.get(node, NOTHING_KEPT))
+        placed = self.evaluator.place(node, request, left, held.get(node, NO_NOMINATED_USAGE))
         self.notes[-1] += self.recording.placed(self.at, DecisionInputs(request, left, held), node, placed)
         self.decisions += 1
         return placed

@@ -155,7 +155,7 @@ def test_nodes_of_which_only_another_exporter_knows_numa_nodes(seed):
             told = {"metadata": {"name": name}, "topologyPolicies": [chance.choice(POLICIES)], "zones": zones}
             kubelets.put_topology(msgspec.convert(told, NodeResourceTopology, strict=False))
         elif what == 3 and on:
-            fleet.pod_admitted(chance.choice(sorted(on)))
+            fleet.mark_pod_admitted(chance.choice(sorted(on)))
         elif what == 4 and (uids := fleet.ledger.uids()):
             uid = chance.choice(uids)
             fleet.ledger.release(uid)

@@ -10,8 +10,8 @@ from purser.core.device.pci import (
     MIG_FAMILIES,
     as_label,
     can_mig,
-    model_can_mig,
     product_of_device,
+    supports_mig,
 )
 
 
@@ -75,7 +75,7 @@ def test_no_gpu_is_in_two_families() -> None:
 def test_names_of_models_say_the_same_as_ids() -> None:
     """A node whose discovery tells no PCI ids, only the label of its model."""
     named = {**{(device, ""): name for device, name in _PRODUCTS.items()}, **_BY_SUBSYSTEM}
-    assert [name for (device, _), name in named.items() if model_can_mig(as_label(name)) is not can_mig(device)] == []
+    assert [name for (device, _), name in named.items() if supports_mig(as_label(name)) is not can_mig(device)] == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.device.answers import are_granted, least_wanted_ids, preferred_ids
+from purser.core.device.answers import are_granted_devices, least_wanted_ids, preferred_ids
 
 A, B = "GPU-a", "GPU-b"
 FREE = ("GPU-a::0", "GPU-a::1", "GPU-a::10", "GPU-b::0")
@@ -24,8 +24,8 @@ FREE = ("GPU-a::0", "GPU-a::1", "GPU-a::10", "GPU-b::0")
 def test_ids_are_those_of_the_grant(granted: list[str], must_include: list[str], preferred: object) -> None:
     assert preferred_ids(granted, len(granted), FREE, must_include) == preferred
     if isinstance(preferred, tuple):
-        assert are_granted(granted, preferred)
-        assert not are_granted(granted, preferred[1:])
+        assert are_granted_devices(granted, preferred)
+        assert not are_granted_devices(granted, preferred[1:])
 
 
 def test_what_a_container_holds_is_taken_last_though_kubelet_offers_it() -> None:

@@ -85,7 +85,7 @@ def test_everything_recorded_is_forbidden_to_users_and_explained():
     record = recorded(spec, grant(a=[1], b=[2], c=[3], d=[4]))
     assert len(record) == 14
     explained = {name for dialect in SHARING.values() for name, about in dialect.RECORDS.items() if about}
-    on_hamis_nodes = hami.hami_node_annotations(spec, grant(a=[1]), 0, is_plugins=True)
+    on_hamis_nodes = hami.hami_node_annotations(spec, grant(a=[1]), 0, is_served_by_plugin=True)
     kais = {"received-resource-type"}  # pods in KAI's words: test_kai_tables.py
     assert {*record, *on_hamis_nodes, *kais, "hami.io/vgpu-mig-allocations", "volcano.sh/bind-phase"} == explained
 

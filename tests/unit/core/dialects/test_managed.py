@@ -13,7 +13,7 @@ from purser.core.mig import MIG_KINDS
 from purser.core.mig.families import FAMILIES
 from purser.core.mig.listing import ids_by_resource
 from purser.core.model import Device
-from purser.core.sharing import MigStrategy, advertised, plugin_file
+from purser.core.sharing import MigStrategy, advertised_devices, plugin_file
 from purser.lab import profile as lab_profile
 from purser.operator.manifests.mig_manager import layouts
 
@@ -39,13 +39,13 @@ def listed(profile: str, strategy: MigStrategy, file: str) -> Iterator[str]:
     mig = NodeMigDevice(uuid="m", profile=profile, memory_mib=1)
     cut = NodeGpu(uuid="a", index=0, model="A100", memory_mib=2, can_mig=True, mig_enabled=True, migs=(mig,))
     for gpu in (cut, NodeGpu(uuid="b", index=0, model="A100", memory_mib=2)):
-        plain = advertised([gpu], plugin_file({})[0], strategy)
+        plain = advertised_devices([gpu], plugin_file({})[0], strategy)
         value = FILES[file]
         if value:
             entries = [{"name": name, "replicas": 2} for name in dict.fromkeys(each.resource for each in plain)]
             said = {**value["sharing"]["timeSlicing"], "resources": entries}
             value = {"sharing": {"timeSlicing": said}} if entries else {}
-        yield from (each.resource for each in advertised([gpu], plugin_file(value)[0], strategy))
+        yield from (each.resource for each in advertised_devices([gpu], plugin_file(value)[0], strategy))
 
 
 @pytest.mark.parametrize("where", LISTS)

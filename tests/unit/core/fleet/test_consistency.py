@@ -10,7 +10,7 @@ from purser.core.fleet import Fleet
 from purser.core.fleet.consistency import violations
 from purser.core.fleet.live import LiveArrays
 from purser.core.grant.quota import Demand
-from purser.core.ledger import UNUSED, Usage
+from purser.core.ledger import NO_USAGE, Usage
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 
 
@@ -45,7 +45,7 @@ def unlisted(fleet: Fleet, live: LiveArrays) -> None:
 
 def state(fleet: Fleet, live: LiveArrays) -> None:
     node = fleet._nodes["n"]
-    stale = tuple(msgspec.structs.replace(each, usage=UNUSED) for each in node.devices)
+    stale = tuple(msgspec.structs.replace(each, usage=NO_USAGE) for each in node.devices)
     fleet._nodes["n"] = msgspec.structs.replace(node, devices=stale)
 
 

@@ -12,7 +12,7 @@ from tests.conformance.kubelet.prediction.pods import requesting_pod
 from tests.tiers import some
 
 from purser.core.fleet import Fleet
-from purser.core.fleet.kubelet_snapshot import KubeletSnapshot, KubeletSnapshots, emptied
+from purser.core.fleet.kubelet_snapshot import KubeletSnapshot, KubeletSnapshots, without_allocations
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.report import aligns, decode, encode, node_of, report_of, state_of
 from purser.core.kubelet.state import (
@@ -158,7 +158,7 @@ def test_what_ended_pods_held_is_free(node):
     assert known.forget_pod("b") is None
     assert known.of("n", []).state.devices.allocated == {GPU_RESOURCE: {"g0"}}
     assert known.of("n", [], gone={"a"}).state.devices.allocated == {}
-    assert emptied(known.of("n", [])).state.devices.allocated == {}
+    assert without_allocations(known.of("n", [])).state.devices.allocated == {}
 
 
 def test_a_pod_is_on_one_node_only(node):

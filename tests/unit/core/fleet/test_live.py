@@ -78,7 +78,7 @@ def test_a_node_that_did_not_change_is_not_written_again() -> None:
 
 
 def test_a_node_that_is_of_another_model_each_time_leaves_no_more_than_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays_module, "MANY_MODELS", 3)
+    monkeypatch.setattr(arrays_module, "MAX_NUMBERED_MODELS", 3)
     fleet = Fleet()
     apply(fleet, "inventory", KNOWN[0], 2, 1)
     live = LiveArrays(fleet)

@@ -11,8 +11,16 @@ from tests.unit.scheduler.extender_world import a_grant
 from purser.core.device.resources import mig_resource
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
-from purser.core.fleet.totals import OTHERS, GpuUse, HeldBy, Totals, fewer_namespaces, gpu_use, partitioned_gpu_use
-from purser.core.ledger import UNUSED, LedgerError
+from purser.core.fleet.totals import (
+    OTHER_NAMESPACES,
+    GpuUse,
+    HeldBy,
+    Totals,
+    gpu_use,
+    merge_namespaces,
+    partitioned_gpu_use,
+)
+from purser.core.ledger import NO_USAGE, LedgerError
 from purser.core.mig import MIG_KINDS
 from purser.core.mig.on_demand import instance_share
 from purser.core.model import (
@@ -210,7 +218,7 @@ def test_a_gpu_is_idle_while_nothing_of_it_is_held() -> None:
     fleet = fleet_of([[Layout("T4")] * 6])
     fleet.ledger.adopt(a_grant("u", "n0", "n0-1"))
     for state in fleet.node("n0").devices:
-        assert (gpu_use(state) is GpuUse.IDLE) == (state.closed == 0 and state.usage == UNUSED)
+        assert (gpu_use(state) is GpuUse.IDLE) == (state.closed == 0 and state.usage == NO_USAGE)
 
 
 def test_mig_devices_of_an_agent_that_does_not_list_their_gpu_are_one() -> None:
@@ -229,5 +237,5 @@ def test_a_grant_on_a_gpu_that_is_gone_is_of_no_model() -> None:
 def test_namespaces_beyond_the_bound_are_one() -> None:
     held = {("a", "T4"): 1, ("b", "T4"): 2, ("c", "A100"): 3, ("d", "T4"): 4}
     amounts = Counter({HeldBy(*key, "spread"): amount for key, amount in held.items()})
-    fewer = {("d", "T4"): 4, (OTHERS, "T4"): 3, (OTHERS, "A100"): 3}
-    assert fewer_namespaces(amounts, ["d"]) == {(*key, "spread"): amount for key, amount in fewer.items()}
+    fewer = {("d", "T4"): 4, (OTHER_NAMESPACES, "T4"): 3, (OTHER_NAMESPACES, "A100"): 3}
+    assert merge_namespaces(amounts, ["d"]) == {(*key, "spread"): amount for key, amount in fewer.items()}

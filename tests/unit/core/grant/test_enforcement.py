@@ -10,7 +10,7 @@ from purser.adapters.pods import pod_spec
 from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
-from purser.core.grant.enforcement import OF_DEVICES, enforcement_of, enforcing, spec_hold
+from purser.core.grant.enforcement import OF_DEVICES, enforcement_of, possible_enforcements, spec_hold
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -148,8 +148,8 @@ def test_what_enforces_on_each_of_a_containers_devices_enforces_on_all_of_them(h
     """So that no pod is placed which its node then refuses, and no device is passed over that would have done."""
     shares = tuple(DeviceShare(f"GPU-{place}", 1024, 30) for place in range(count))
     part = ContainerGrant("main", ContainerKind.APP, shares)
-    assert {Enforcement.MIG, Enforcement.WHOLE_DEVICE} <= set(enforcing(hold, count)) <= set(OF_DEVICES)
+    assert {Enforcement.MIG, Enforcement.WHOLE_DEVICE} <= set(possible_enforcements(hold, count)) <= set(OF_DEVICES)
     for words in itertools.product(OF_DEVICES, repeat=count):
         is_held = not enforcement_of(part, hold, words).is_advisory
-        assert is_held or not set(words) <= set(enforcing(hold, count))
-        assert not is_held or count > 1 or words[0] in enforcing(hold, count)
+        assert is_held or not set(words) <= set(possible_enforcements(hold, count))
+        assert not is_held or count > 1 or words[0] in possible_enforcements(hold, count)

@@ -21,14 +21,14 @@ from purser.core.kubelet.report import (
     MAX_REPORT_BYTES,
     ReportError,
     aligns,
-    compacted,
+    compact_state,
     decode,
     encode,
     node_of,
     report_of,
     state_of,
 )
-from purser.core.kubelet.report.idlists import compact, expand
+from purser.core.kubelet.report.idlists import compact_ids, expand_ids
 from purser.core.kubelet.state import (
     Allocation,
     CpuState,
@@ -148,7 +148,7 @@ def test_what_is_reported_comes_back_exactly(data):
 @examples(100)
 @given(st.lists(ids, max_size=60))
 def test_ids_are_only_written_shorter(found):
-    assert sorted(expand(compact(found), 1000)) == sorted(set(found))
+    assert sorted(expand_ids(compact_ids(found), 1000)) == sorted(set(found))
 
 
 def shape(state: KubeletState):
@@ -166,7 +166,7 @@ def shape(state: KubeletState):
 @given(st.data())
 def test_anonymous_devices_are_as_many_as_before_and_held_by_the_same(data):
     state = data.draw(states((1, 36, 2)))
-    hidden = compacted(state, keep={GPU})
+    hidden = compact_state(state, keep={GPU})
     assert shape(hidden) == shape(state)
     assert hidden.devices.resources.get(GPU) == state.devices.resources.get(GPU)
     assert {k: {n: len(a.device_ids) for n, a in of.items()} for k, of in hidden.devices.held.items()} == {

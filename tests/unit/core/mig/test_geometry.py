@@ -13,7 +13,7 @@ from purser.core.mig import (
     MigKind,
     MigPlacement,
     free_starts,
-    packed,
+    pack_instances,
 )
 from purser.core.mig.choice import chooser, room_table
 
@@ -88,7 +88,7 @@ def test_packed_finds_places_wherever_there_are_any(kind: MigKind, most: int) ->
         for wanted in combinations_with_replacement(kind.profiles, size):
             names = tuple(profile.name for profile in wanted)
             ways = product(*([MigPlacement(profile.name, start) for start in profile.starts] for profile in wanted))
-            found = packed(kind, names)
+            found = pack_instances(kind, names)
             assert (found is not None) is any(fit(kind, way) for way in ways), names
             if found is not None:
                 assert fit(kind, found)
@@ -97,9 +97,9 @@ def test_packed_finds_places_wherever_there_are_any(kind: MigKind, most: int) ->
 
 def test_packed_beside_what_is_taken() -> None:
     seven = ["1g.5gb"] * 7
-    assert packed(A100, seven) is not None
-    assert packed(A100, seven, mask=1) is None
-    assert packed(A100, ["3g.20gb", "2g.10gb"], mask=0b0000_0100) == (
+    assert pack_instances(A100, seven) is not None
+    assert pack_instances(A100, seven, mask=1) is None
+    assert pack_instances(A100, ["3g.20gb", "2g.10gb"], mask=0b0000_0100) == (
         MigPlacement("3g.20gb", 4),
         MigPlacement("2g.10gb", 0),
     )

@@ -12,7 +12,7 @@ from purser.core.monitoring.accounts import (
     PodContainers,
     ProcessUse,
     account,
-    owner_among,
+    find_owner,
 )
 from purser.core.monitoring.cgroups import CgroupOwner
 
@@ -66,8 +66,8 @@ def test_a_process_is_of_the_container_whose_id_its_pod_names() -> None:
         "uid-a": PodContainers("uid-a", "team", "a", {"1f": "main"}),
         "hash": PodContainers("uid-s", "kube-system", "s"),
     }
-    assert owner_among(CgroupOwner("uid-a", "1f"), pods) == A
-    assert owner_among(CgroupOwner("uid-a", "2e"), pods) == PodContainer("team", "a", "uid-a")
-    assert owner_among(CgroupOwner("hash", "1f"), pods) == PodContainer("kube-system", "s", "uid-s"), "a static pod"
-    assert owner_among(CgroupOwner("uid-gone", "1f"), pods) is None
-    assert owner_among(None, pods) is None
+    assert find_owner(CgroupOwner("uid-a", "1f"), pods) == A
+    assert find_owner(CgroupOwner("uid-a", "2e"), pods) == PodContainer("team", "a", "uid-a")
+    assert find_owner(CgroupOwner("hash", "1f"), pods) == PodContainer("kube-system", "s", "uid-s"), "a static pod"
+    assert find_owner(CgroupOwner("uid-gone", "1f"), pods) is None
+    assert find_owner(None, pods) is None

@@ -14,8 +14,8 @@ from purser.core.monitoring.audit import (
     AuditFinding,
     FindingKey,
     FindingKind,
-    after_reading,
     find,
+    update_audit,
 )
 
 GRANTED_MIB = 1000
@@ -103,7 +103,7 @@ def run(audit: Audit, *readings: GpuAccount | None) -> tuple[Audit, list[str]]:
     told = []
     for reading in readings:
         accounts = [] if reading is None else [reading]
-        news = after_reading(audit, find(accounts, GRANTS), read={each.uuid for each in accounts}, listed={A, B})
+        news = update_audit(audit, find(accounts, GRANTS), read={each.uuid for each in accounts}, listed={A, B})
         audit = news.audit
         told += [f"+{each.key.kind}" for each in news.began] + [f"-{each.key.kind}" for each in news.ended]
     return audit, told
@@ -128,15 +128,15 @@ def test_a_gpu_that_does_not_answer_changes_nothing() -> None:
 
 def test_what_stands_has_the_last_readings_amounts() -> None:
     audit, _ = run(Audit(), *[OVER] * LASTING_READINGS, gpu(A, ("p", "main", 6000)))
-    assert [each.used_mib for each in audit.standing.values()] == [6000]
+    assert [each.used_mib for each in audit.current.values()] == [6000]
 
 
 def test_what_concerned_a_gpu_that_is_gone_is_forgotten() -> None:
     audit, _ = run(Audit(), *[OVER] * LASTING_READINGS)
-    assert after_reading(audit, {}, read={B}, listed={B}).audit == Audit()
+    assert update_audit(audit, {}, read={B}, listed={B}).audit == Audit()
 
 
 def test_there_are_so_many_findings_and_no_more() -> None:
     crowd = gpu(A, *((f"q{number}", "main", 200) for number in range(MAX_FINDINGS + 40)))
     audit, told = run(Audit(), *[crowd] * (LASTING_READINGS + 2))
-    assert len(audit.standing) == len(told) == MAX_FINDINGS
+    assert len(audit.current) == len(told) == MAX_FINDINGS

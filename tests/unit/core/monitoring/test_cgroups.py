@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, CgroupOwner, id_in_status, owner_of
+from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, CgroupOwner, cgroup_id_of, owner_of
 
 UID = "0f3ad3a2-9c1b-4f6e-8d57-0a4b5c6d7e8f"
 OTHER = "11111111-2222-3333-4444-555555555555"
@@ -110,5 +110,5 @@ def test_a_long_file_is_of_no_pod(part: str) -> None:
 
 
 def test_a_containers_id_in_the_status_is_that_of_its_cgroup() -> None:
-    assert {id_in_status(f"{scheme}://{ID}") for scheme in ("containerd", "cri-o", "docker")} == {ID}
-    assert id_in_status("") == ""
+    assert {cgroup_id_of(f"{scheme}://{ID}") for scheme in ("containerd", "cri-o", "docker")} == {ID}
+    assert cgroup_id_of("") == ""

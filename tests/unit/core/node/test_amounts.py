@@ -9,7 +9,7 @@ from purser.core.dialects import DialectError, parse
 from purser.core.fleet import Fleet
 from purser.core.ledger import Usage, pod_usage
 from purser.core.model import ContainerKind, Device, NodeInventory
-from purser.core.node.amounts import AMOUNTS, Holder, asked_amounts, differing, listed_amounts
+from purser.core.node.amounts import AMOUNTS, Holder, asked_amounts, changed_amounts, listed_amounts
 from purser.core.placement import Placement, place, to_grant
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
@@ -116,7 +116,7 @@ def test_pods_ask_for_what_they_ask_for_at_one_time(containers: list[tuple[Conta
     ],
 )
 def test_only_what_differs_is_written(there: dict[str, str], changes: dict[str, str | None]) -> None:
-    assert differing({MEM: 16000, CORES: 100}, there) == changes
+    assert changed_amounts({MEM: 16000, CORES: 100}, there) == changes
 
 
 def some(amounts: st.SearchStrategy[int]) -> st.SearchStrategy[str | None]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from purser.core.names import CORDONED_GPUS_ANNOTATION as OURS
 from purser.core.names import HAMI_CORDON_ANNOTATION as HAMIS
-from purser.core.node.cordons import MAX_CORDONED, cordoned, cordoned_gpus, uncordoned
+from purser.core.node.cordons import MAX_CORDONED, cordoned, cordoned_gpus, uncordon_annotations
 
 _TEXTS = st.lists(st.sampled_from(["a", " b", "c ", "", " ", "d"])).map(",".join)
 _ANNOTATIONS = st.dictionaries(st.sampled_from([OURS, HAMIS, "else"]), _TEXTS)
@@ -33,7 +33,7 @@ def test_what_is_cordoned_is_so_beside_the_others_and_can_be_undone(before: dict
     assert set(cordoned_gpus(after)) == there | set(uuids)
     assert bool(changes) == bool(set(uuids) - there)
     assert cordoned(after, uuids) == {}
-    freed = written(after, uncordoned(after, uuids))
+    freed = written(after, uncordon_annotations(after, uuids))
     assert set(cordoned_gpus(freed)) == there - set(uuids)
-    assert uncordoned(freed, uuids) == {}
+    assert uncordon_annotations(freed, uuids) == {}
     assert freed.get("else") == before.get("else")

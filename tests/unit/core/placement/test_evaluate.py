@@ -27,11 +27,11 @@ from purser.core.placement import (
     PolicySettings,
     Reason,
     best,
-    foremost,
+    best_nodes,
     rank,
 )
 from purser.core.placement.mix import Mix
-from purser.core.placement.shape import lead_shape
+from purser.core.placement.shape import largest_shape
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
 arrays_module = importlib.import_module("purser.core.fleet.arrays")
@@ -140,7 +140,7 @@ def test_the_best_of_many_are_ordered_where_they_are_equal() -> None:
     for node, memory in (("n1", 2048), ("n4", 4096)):
         use(state, node, memory)
     found = evaluate(state, pod(), ["n3", "n4", "n2", "n1", "n0"])
-    assert [foremost(found, most).fits for most in (1, 2, 3, 4, 9)] == [
+    assert [best_nodes(found, most).fits for most in (1, 2, 3, 4, 9)] == [
         ["n4"],
         ["n4", "n1"],
         ["n3", "n4", "n1"],
@@ -208,9 +208,9 @@ def test_a_node_that_went_and_came_back_is_what_it_is_now() -> None:
 
 
 def test_a_model_with_the_number_of_a_removed_one_is_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays_module, "MANY_MODELS", 1)
+    monkeypatch.setattr(arrays_module, "MAX_NUMBERED_MODELS", 1)
     state, request = fleet(2), pod(1024)
-    mix = Mix.of({lead_shape(request): 3.0, lead_shape(pod(1500)): 1.0})
+    mix = Mix.of({largest_shape(request): 3.0, largest_shape(pod(1500)): 1.0})
     evaluator = Evaluator(state, PolicySettings(), mix)
     for model, memory in (("T4", 2048), ("A100", 4096), ("T4", 2048)):
         state.set_inventory(NodeInventory("n1", (Device("n1-0", 0, model, memory, slots=4),)))

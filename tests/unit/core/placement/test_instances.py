@@ -33,7 +33,7 @@ from purser.core.model import (
 from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, explain, kernels
 from purser.core.placement.granted import to_grant
 from purser.core.placement.place import place
-from purser.core.placement.shape import columns_of, demand_of, lead_shape, need_of
+from purser.core.placement.shape import columns_of, demand_of, largest_shape, need_of
 
 A100, A30 = MIG_KINDS["A100-40GB"], MIG_KINDS["A30"]
 GPU = "nvidia.com/gpu"
@@ -213,7 +213,7 @@ def resource_of(request: PodRequest) -> str:
 
 def assert_kernels_agree(evaluator: Evaluator, request: PodRequest) -> None:
     arrays = evaluator._live.arrays
-    asked = columns_of(arrays), arrays.live.nonzero()[0], demand_of(lead_shape(request), arrays.models)
+    asked = columns_of(arrays), arrays.live.nonzero()[0], demand_of(largest_shape(request), arrays.models)
     if importlib.util.find_spec("numba") is not None:
         for one, other in zip(kernels.choose("numba", True).look(*asked), rule.look(*asked), strict=True):
             assert (one == other).all()
@@ -428,9 +428,9 @@ def test_a_gpu_is_full_once_no_instance_has_a_place_and_typical_pods_know_what_m
     fleet.ledger.reserve(grant("b", MigPlacement("3g.20gb", 4)))
     assert use() is GpuUse.FULL
     model, tables = GpuModel("A100", 40960, mig_kind="A100-40GB"), chooser(A100)
-    shape = lead_shape(pod("p", asks(resource="nvidia.com/mig-1g.5gb")))
+    shape = largest_shape(pod("p", asks(resource="nvidia.com/mig-1g.5gb")))
     assert 0 < need_of(shape, model) <= tables.left_milli[0b0111_1111 - 1]
-    assert need_of(lead_shape(pod("p", asks())), model) == 1000
+    assert need_of(largest_shape(pod("p", asks())), model) == 1000
 
 
 def test_gpus_that_are_not_cut_are_preferred_by_the_policy_beside_those_that_are() -> None:

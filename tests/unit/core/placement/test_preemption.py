@@ -18,7 +18,7 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Placement, place, to_grant
-from purser.core.placement.preemption import DisruptionRule, Occupant, Victims, cheapest, least, violating
+from purser.core.placement.preemption import DisruptionRule, Occupant, Victims, cheapest_victims, find_violations, least
 
 APP = Selector((Requirement("app", "In", ("a",)),))
 
@@ -106,7 +106,7 @@ VIOLATIONS = {
 @pytest.mark.parametrize("case", VIOLATIONS)
 def test_budgets_are_counted_as_kube_scheduler_does(case: str) -> None:
     rule, expected = VIOLATIONS[case]
-    assert violating([occupant(uid, labels={"app": "a"}) for uid in ("p", "q")], [rule]) == expected
+    assert find_violations([occupant(uid, labels={"app": "a"}) for uid in ("p", "q")], [rule]) == expected
 
 
 def on(node: str, *pods: Occupant, violations: int = 0) -> Victims:
@@ -137,12 +137,12 @@ PICKS = {
 @pytest.mark.parametrize("case", PICKS)
 def test_the_node_is_chosen_as_kube_scheduler_does(case: str) -> None:
     for order in (PICKS[case], PICKS[case][::-1]):
-        chosen = cheapest(order)
+        chosen = cheapest_victims(order)
         assert chosen is not None and chosen.node == "b"
 
 
 def test_no_candidates_no_choice() -> None:
-    assert cheapest([]) is None
+    assert cheapest_victims([]) is None
 
 
 def request_of(uid: str, memory: int, cards: int = 1, priority: int = 0) -> PodRequest:

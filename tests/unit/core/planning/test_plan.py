@@ -11,9 +11,9 @@ from purser.core.fleet import Fleet
 from purser.core.model import PodRequest
 from purser.core.placement import Placement, place, to_grant
 from purser.core.planning import (
-    LOST,
-    MOVED,
-    WAITS,
+    LOST_POD_PRICE,
+    MOVED_POD_PRICE,
+    WAITING_POD_PRICE,
     GpuPod,
     Occupancy,
     Room,
@@ -45,10 +45,10 @@ def carry_out(occupancy: Occupancy, made: RoomPlan) -> None:
         assert grant is not None and grant.node == step.node
         if not step.to:
             down += bool(pod.budget)
-            assert step.price == (WAITS if pod.returns else LOST)
+            assert step.price == (WAITING_POD_PRICE if pod.returns else LOST_POD_PRICE)
             continue
         assert pod.nodes is None or step.to in pod.nodes
-        assert step.price == MOVED and pod.returns and rooms.isdisjoint(step.to_gpus)
+        assert step.price == MOVED_POD_PRICE and pod.returns and rooms.isdisjoint(step.to_gpus)
         state = fleet.node(step.to)
         assert state is not None
         chosen = tuple(s for s in state.devices if s.device.uuid in step.to_gpus)
@@ -77,7 +77,7 @@ def test_a_plan_is_as_cheap_as_any_and_ends_with_its_room(occupancy: Occupancy, 
         return
     assert (made.cost, made.is_cheapest) == (cheapest, True)
     assert 0 <= least_cost(occupancy, wish, made.cost) <= made.cost
-    assert least_cost(occupancy, wish, made.cost + LOST) <= made.cost
+    assert least_cost(occupancy, wish, made.cost + LOST_POD_PRICE) <= made.cost
     assert not least_cost(occupancy, wish, made.cost) or made.steps
     carry_out(occupancy, made)
     assert all(has_room(occupancy.fleet, room.node, gpus) for room in made.rooms)
@@ -94,25 +94,28 @@ def test_who_is_in_the_way_of_a_replacement_leaves_first() -> None:
     occupancy = occupancy_of(fleet_of([3, 2, 1]), *pods)
     made = plan(occupancy, RoomRequest(3))
     assert made is not None
-    assert [(s.uid, s.to, s.price) for s in made.steps] == [("share", "n2", MOVED), ("x", "n1", MOVED)]
-    assert (made.is_cheapest, least_cost(occupancy, RoomRequest(3), WAITS)) == (True, 2 * MOVED)
+    assert [(s.uid, s.to, s.price) for s in made.steps] == [
+        ("share", "n2", MOVED_POD_PRICE),
+        ("x", "n1", MOVED_POD_PRICE),
+    ]
+    assert (made.is_cheapest, least_cost(occupancy, RoomRequest(3), WAITING_POD_PRICE)) == (True, 2 * MOVED_POD_PRICE)
 
 
 def test_a_search_that_ends_at_its_limit_says_so() -> None:
     pods = (GpuPod(whole("x", 2)), "n0"), (GpuPod(request_of("share", 300)), "n1")
     made = plan(occupancy_of(fleet_of([3, 2, 1]), *pods), RoomRequest(3), max_decisions=1)
-    assert made is not None and (made.cost, made.is_cheapest) == (WAITS, False)
+    assert made is not None and (made.cost, made.is_cheapest) == (WAITING_POD_PRICE, False)
 
 
 def test_a_bare_pod_is_the_last_to_go() -> None:
     bare, kept = GpuPod(whole("bare", 1), returns=False), GpuPod(whole("kept", 1))
     occupancy = occupancy_of(fleet_of([1, 1]), (bare, "n0"), (kept, "n1"))
     made = plan(occupancy, RoomRequest(1))
-    assert made is not None and [(s.uid, s.price, s.to) for s in made.steps] == [("kept", WAITS, "")]
-    assert least_cost(occupancy, RoomRequest(1), LOST) == WAITS
+    assert made is not None and [(s.uid, s.price, s.to) for s in made.steps] == [("kept", WAITING_POD_PRICE, "")]
+    assert least_cost(occupancy, RoomRequest(1), LOST_POD_PRICE) == WAITING_POD_PRICE
     only = occupancy_of(fleet_of([1]), (bare, "n0"))
     lost = plan(only, RoomRequest(1))
-    assert lost is not None and lost.cost == LOST
+    assert lost is not None and lost.cost == LOST_POD_PRICE
 
 
 def test_the_bound_knows_that_a_bare_pod_elsewhere_may_make_place_for_many() -> None:
@@ -121,8 +124,11 @@ def test_the_bound_knows_that_a_bare_pod_elsewhere_may_make_place_for_many() -> 
     occupancy = occupancy_of(fleet_of([4, 3]), (GpuPod(whole("bare", 3), returns=False), "n1"), *shares)
     room = Room("n0", tuple(f"n0-g{number}" for number in range(4)))
     steps = rehearse(occupancy, [room], ["bare", *(f"s{number}" for number in range(16))])
-    assert sum(step.price for step in steps) == LOST + 12 * MOVED + 4 * WAITS
-    assert least_cost(occupancy, RoomRequest(4), 16 * WAITS) <= LOST + 12 * MOVED + 4 * WAITS
+    assert sum(step.price for step in steps) == LOST_POD_PRICE + 12 * MOVED_POD_PRICE + 4 * WAITING_POD_PRICE
+    assert (
+        least_cost(occupancy, RoomRequest(4), 16 * WAITING_POD_PRICE)
+        <= LOST_POD_PRICE + 12 * MOVED_POD_PRICE + 4 * WAITING_POD_PRICE
+    )
 
 
 def test_a_rehearsal_ends_where_a_replacement_without_a_place_uses_up_its_budget() -> None:
@@ -130,7 +136,7 @@ def test_a_rehearsal_ends_where_a_replacement_without_a_place_uses_up_its_budget
     pods = [(GpuPod(whole(f"p{i}", 1), budget="b"), "n0") for i in range(2)]
     occupancy = occupancy_of(fleet_of([2, 0]), *pods, b=1)
     room = Room("n0", ("n0-g0", "n0-g1"))
-    assert [(s.uid, s.price) for s in rehearse(occupancy, [room], ["p0", "p1"])] == [("p0", WAITS)]
+    assert [(s.uid, s.price) for s in rehearse(occupancy, [room], ["p0", "p1"])] == [("p0", WAITING_POD_PRICE)]
 
 
 @pytest.mark.parametrize(("gpus", "nodes", "cost"), [(2, 2, 100), (2, 3, 200), (3, 2, 200)])
@@ -139,16 +145,16 @@ def test_the_bound_knows_that_a_pod_on_several_gpus_leaves_all_of_them(gpus: int
     occupancy, wish = occupancy_of(fleet_of([4, 4, 2]), *pods), RoomRequest(gpus, nodes)
     made = plan(occupancy, wish)
     assert made is not None
-    assert (made.cost, least_cost(occupancy, wish, cost + LOST)) == (cost, cost)
+    assert (made.cost, least_cost(occupancy, wish, cost + LOST_POD_PRICE)) == (cost, cost)
 
 
 def test_the_bound_knows_that_idle_gpus_of_several_nodes_are_no_place_for_a_pod_that_wants_more() -> None:
     """Six GPUs are idle, in pairs: x, of four, has no place. One that wants two has."""
     shares = [(GpuPod(request_of(f"s{at}", 600, 2), stays="stays"), f"n{at}") for at in range(1, 4)]
-    for gpus, least in ((4, WAITS), (2, MOVED)):
+    for gpus, least in ((4, WAITING_POD_PRICE), (2, MOVED_POD_PRICE)):
         occupancy = occupancy_of(fleet_of([4, 4, 4, 4]), (GpuPod(whole("x", gpus)), "n0"), *shares)
         made = plan(occupancy, RoomRequest(4))
-        assert made is not None and made.cost == least_cost(occupancy, RoomRequest(4), LOST) == least
+        assert made is not None and made.cost == least_cost(occupancy, RoomRequest(4), LOST_POD_PRICE) == least
 
 
 def test_the_bound_knows_that_a_part_of_a_divided_gpu_is_smaller() -> None:
@@ -160,14 +166,14 @@ def test_the_bound_knows_that_a_part_of_a_divided_gpu_is_smaller() -> None:
     occupancy = occupancy_of(fleet, (GpuPod(whole("x", 1)), "n0"), (GpuPod(whole("y", 1)), "n1"))
     made = plan(occupancy, RoomRequest(1))
     assert made is not None and [(step.uid, step.to) for step in made.steps] == [("x", "n1")]
-    assert least_cost(occupancy, RoomRequest(1), LOST) == made.cost == MOVED
+    assert least_cost(occupancy, RoomRequest(1), LOST_POD_PRICE) == made.cost == MOVED_POD_PRICE
 
 
 def test_a_budget_counts_who_waits_and_not_who_has_landed() -> None:
     pods = [(GpuPod(whole(f"p{i}", 1), budget="b"), "n0") for i in range(2)]
     assert plan(occupancy_of(fleet_of([2]), *pods, b=1), RoomRequest(2)) is None
     moved = plan(occupancy_of(fleet_of([2, 1, 1]), *pods, b=1), RoomRequest(2))
-    assert moved is not None and (moved.cost, len(moved.steps)) == (2 * MOVED, 2)
+    assert moved is not None and (moved.cost, len(moved.steps)) == (2 * MOVED_POD_PRICE, 2)
 
 
 @pytest.mark.parametrize("closed", ["unhealthy", "cordoned"])

@@ -10,7 +10,7 @@ from tests.unit.core.planning.worlds import MEMORY, fleet_of, request_of
 
 from purser.core.planning import GpuPod, RoomRequest, plan
 from purser.core.planning.model import Room
-from purser.core.planning.rooms import Site, in_order
+from purser.core.planning.rooms import Site, choices_by_price
 
 prices_of_nodes = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=1, max_size=4)
 
@@ -26,7 +26,7 @@ def sites_of(prices: list[list[int]]) -> list[Site]:
 
 @given(prices_of_nodes, st.integers(1, 4))
 def test_every_choice_comes_once_and_none_before_a_cheaper_one(prices: list[list[int]], nodes: int) -> None:
-    found = list(in_order(sites_of(prices), RoomRequest(1, nodes)))
+    found = list(choices_by_price(sites_of(prices), RoomRequest(1, nodes)))
     every = {
         frozenset(site.room for site in chosen)
         for chosen in product(sites_of(prices), repeat=nodes)
@@ -39,11 +39,11 @@ def test_every_choice_comes_once_and_none_before_a_cheaper_one(prices: list[list
 
 
 def test_more_nodes_than_have_sites_are_none() -> None:
-    assert not list(in_order(sites_of([[1] * 100, [2] * 100]), RoomRequest(1, 3)))
+    assert not list(choices_by_price(sites_of([[1] * 100, [2] * 100]), RoomRequest(1, 3)))
 
 
 def test_the_first_of_very_many_choices_is_there_at_once() -> None:
-    found = islice(in_order(sites_of([[1] * 128] * 1000), RoomRequest(1, 64)), 3)
+    found = islice(choices_by_price(sites_of([[1] * 128] * 1000), RoomRequest(1, 64)), 3)
     assert [price for price, _ in found] == [64, 64, 64]
 
 

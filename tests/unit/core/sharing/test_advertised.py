@@ -10,12 +10,12 @@ from purser.core.sharing import (
     MigStrategy,
     SharingError,
     SharingStrategy,
-    advertised,
-    is_one_each,
+    advertised_devices,
     mps_clients,
     plugin_file,
-    unlike_upstream,
-    without_effect,
+    refuses_second_replica,
+    settings_without_effect,
+    upstream_differences,
 )
 
 NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED
@@ -46,7 +46,7 @@ def shared(*entries: dict[str, Any], way: str = "timeSlicing", **more: Any) -> d
 
 def told(gpus: list[NodeGpu], file: Any = None, strategy: MigStrategy = NONE) -> list[str]:
     """Each device as ``resource=index*replicas``, without the domain."""
-    found = advertised(gpus, plugin_file(file)[0], strategy)
+    found = advertised_devices(gpus, plugin_file(file)[0], strategy)
     return [f"{each.resource.removeprefix('nvidia.com/')}={each.index}*{each.replicas}" for each in found]
 
 
@@ -191,7 +191,7 @@ def test_what_devices_are_not_costs_nothing_else(
     gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resources: str, problem: str
 ) -> None:
     problems: list[str] = []
-    found = advertised(gpus, plugin_file(file)[0], strategy, problems)
+    found = advertised_devices(gpus, plugin_file(file)[0], strategy, problems)
     assert [f"{each.resource[11:]}={each.index}*{each.replicas}" for each in found] == resources.split()
     assert len(problems) == 1
     assert re.search(problem, problems[0]), problems
@@ -200,15 +200,15 @@ def test_what_devices_are_not_costs_nothing_else(
 def test_entries_are_named_by_their_place_in_the_file_though_one_before_them_is_left_out() -> None:
     problems: list[str] = []
     file = shared({"name": "gpu", "replicas": 1}, {**TWO, "devices": [0]}, {**TWO, "devices": [6]})
-    advertised([gpu(0)], plugin_file(file)[0], NONE, problems)
+    advertised_devices([gpu(0)], plugin_file(file)[0], NONE, problems)
     (problem,) = problems
     assert "timeSlicing.resources[2] asks to replicate device 6" in problem
 
 
 def test_how_devices_are_shared_and_of_which_gpu_they_are() -> None:
-    (sliced,) = advertised([gpu(0)], plugin_file(shared({"name": "gpu", "replicas": 3}))[0], NONE)
+    (sliced,) = advertised_devices([gpu(0)], plugin_file(shared({"name": "gpu", "replicas": 3}))[0], NONE)
     assert sliced.sharing is SharingStrategy.TIME_SLICING
-    (mig,) = advertised([gpu(0, "1g.5gb")], plugin_file(None)[0], MIXED)
+    (mig,) = advertised_devices([gpu(0, "1g.5gb")], plugin_file(None)[0], MIXED)
     assert (mig.uuid, mig.parent, mig.sharing) == ("m00", "g0", SharingStrategy.NONE)
 
 
@@ -223,24 +223,24 @@ def test_how_devices_are_shared_and_of_which_gpu_they_are() -> None:
     ],
 )
 def test_more_than_one_replica_of_a_container(file: Any, one_each: bool) -> None:
-    assert is_one_each(plugin_file(file)[0].sharing) is one_each
+    assert refuses_second_replica(plugin_file(file)[0].sharing) is one_each
 
 
 def test_what_nvidias_plugin_would_set_aside_is_reported() -> None:
     def keys(file: Any) -> list[str]:
-        return [note.split()[4] for note in unlike_upstream(plugin_file(file)[0])]
+        return [note.split()[4] for note in upstream_differences(plugin_file(file)[0])]
 
     assert keys(None) == keys(shared(TWO, renameByDefault=True)) == []
     assert keys(shared({**TWO, "rename": "gpu.shared"}, renameByDefault=True)) == []
     assert keys(shared({**TWO, "rename": "gpu.x", "devices": 1})) == ["rename", "devices"]
     assert keys({"resources": {"mig": [{"pattern": "*", "name": "mig-x"}]}}) == ["resources"]
-    odd = unlike_upstream(plugin_file(shared({**TWO, "rename": "slice"}))[0])[1]
+    odd = upstream_differences(plugin_file(shared({**TWO, "rename": "slice"}))[0])[1]
     assert "resource nvidia.com/slice is ignored" in odd
 
 
 def test_what_has_no_effect_is_reported() -> None:
     def keys(**flags: Any) -> list[str]:
-        return [note.split()[4] for note in without_effect(plugin_file({"flags": flags})[0])]
+        return [note.split()[4] for note in settings_without_effect(plugin_file({"flags": flags})[0])]
 
     assert keys() == keys(migStrategy="none", deviceDiscoveryStrategy="nvml", plugin={"passDeviceSpecs": True}) == []
     assert keys(failOnInitError=False, mpsRoot="/mps") == ["flags.failOnInitError", "flags.mpsRoot"]

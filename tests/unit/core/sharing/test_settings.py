@@ -8,9 +8,9 @@ from purser.core.sharing import (
     MigStrategy,
     PluginSettings,
     SharingError,
-    followable,
     plugin_file,
     plugin_settings,
+    usable_file,
     with_last_flags,
 )
 
@@ -99,7 +99,7 @@ def test_a_bad_value_of_the_file_costs_itself_alone(
     said: dict[str, Any], options: dict[str, str], where: str, write: str
 ) -> None:
     flags = {**said.get("flags", {}), "gdsEnabled": True}
-    file, problems = followable(plugin_file({**said, "flags": flags})[0], options)
+    file, problems = usable_file(plugin_file({**said, "flags": flags})[0], options)
     found = plugin_settings(file, options)
     assert (found.gds, found.device_lists, found.device_ids) == (True, ("envvar",), "uuid")
     (problem,) = problems
@@ -110,7 +110,7 @@ def test_a_bad_value_of_the_file_costs_itself_alone(
 
 def test_what_options_say_is_refused_whatever_the_file_says() -> None:
     with pytest.raises(SharingError, match="option --mig-strategy"):
-        followable(plugin_file({"flags": {"migStrategy": "mixed"}})[0], {"mig-strategy": "half"})
+        usable_file(plugin_file({"flags": {"migStrategy": "mixed"}})[0], {"mig-strategy": "half"})
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_flags_with_mistakes_stay_as_the_last_good_file_has_them(bad: dict[str, 
     flags = {"migStrategy": "mixed", "gdsEnabled": True, "plugin": {"deviceIDStrategy": "index"}}
     good = plugin_file({"flags": flags, "imex": {"channelIDs": [0]}}).file
     read = plugin_file(bad)
-    file, problems = followable(read.file)
+    file, problems = usable_file(read.file)
     found, notes = with_last_flags(file, (*read.problems, *problems), good)
     assert f"the device plugin's file: {at}: the value from the last valid file stays in effect: {kept}" in notes
     assert (found.flags.gds_enabled is None) is (bad.get("flags") != 3), (

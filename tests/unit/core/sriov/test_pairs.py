@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant, NodePool, PoolPlace, PoolShare
-from purser.core.placement.choice import first_come
-from purser.core.placement.nics import near_nics, paired
+from purser.core.placement.choice import pick_first
+from purser.core.placement.nics import pair_gpus, pick_near_nics
 from purser.core.sriov.pairs import (
     ContainerPairs,
     FreePlace,
@@ -62,7 +62,7 @@ def most_pairs(asked, gpus):
 
 @given(asks, st.lists(switches, max_size=4))
 def test_there_are_as_many_pairs_as_there_can_be(asked, gpus):
-    found = paired(asked, gpus)
+    found = pair_gpus(asked, gpus)
     assert found.count == most_pairs(asked, gpus)
     shares = found.shares("main")
     for pool in asked:
@@ -78,7 +78,7 @@ def test_there_are_as_many_pairs_as_there_can_be(asked, gpus):
         PoolAsk(pool.resource, pool.count, tuple(each for each in held if each.resource == pool.resource))
         for pool in asked
     ]
-    assert paired(again, gpus).count == found.count  # with the devices that it gets, and no others
+    assert pair_gpus(again, gpus).count == found.count  # with the devices that it gets, and no others
 
 
 @given(asks, st.lists(switches, min_size=1, max_size=6), st.data())
@@ -86,34 +86,34 @@ def test_the_gpus_that_are_picked_have_as_many_pairs_as_any_could(asked, gpus, d
     count = data.draw(st.integers(1, min(3, len(gpus))))
     order = data.draw(st.permutations(range(len(gpus))))
     taken = order[: data.draw(st.integers(0, count - 1))]
-    chosen = near_nics(asked, gpus, first_come)(order, count, taken)
+    chosen = pick_near_nics(asked, gpus, pick_first)(order, count, taken)
     assert len(set(chosen)) == count
     assert chosen[: len(taken)] == tuple(taken)
     others = [place for place in order if place not in taken]
     sets = combinations(others, count - len(taken))
     best = max(most_pairs(asked, [gpus[place] for place in (*taken, *each)]) for each in sets)
-    assert paired(asked, [gpus[place] for place in chosen]).count == best
+    assert pair_gpus(asked, [gpus[place] for place in chosen]).count == best
 
 
 def test_a_gpu_leaves_its_device_to_one_that_can_have_no_other():
     asked = [ask(NET, 1, {("r0",): 1, ("r1",): 1}), ask(RAIL, 1, {("r0",): 1})]
-    found = paired(asked, [("r0",), ("r1",)])
+    found = pair_gpus(asked, [("r0",), ("r1",)])
     assert found.count == 2
     assert {(share.resource, share.place) for share in found.shares("c")} == {(RAIL, "r0"), (NET, "r1")}
     full = [ask(NET, 2, {("r0",): 1, ("r0", "a"): 1})]
-    assert paired(full, [("r0", "a"), ("r0",)]).count == 2
+    assert pair_gpus(full, [("r0", "a"), ("r0",)]).count == 2
 
 
 def test_with_pairs_for_all_it_is_the_policy_that_picks():
     asked = [ask(NET, 2, {("r0",): 2, ("r1",): 2})]
     gpus = [("r0",), ("r0",), ("r1",), ("r1",)]
-    assert near_nics(asked, gpus, first_come)((3, 1, 0, 2), 2, ()) == (3, 1)
-    assert near_nics(asked, [("r2",), *gpus], first_come)((0, 4, 3, 2, 1), 2, ()) == (4, 3)
+    assert pick_near_nics(asked, gpus, pick_first)((3, 1, 0, 2), 2, ()) == (3, 1)
+    assert pick_near_nics(asked, [("r2",), *gpus], pick_first)((0, 4, 3, 2, 1), 2, ()) == (4, 3)
 
 
 def test_devices_beyond_pairs_are_near_the_gpus_as_well():
     asked = [ask(NET, 3, {("r0",): 2, ("r1",): 8, (): 9})]
-    shares = paired(asked, [("r0",)]).shares("main")
+    shares = pair_gpus(asked, [("r0",)]).shares("main")
     assert {(each.place, each.count) for each in shares} == {("r0", 2), ("", 1)}
 
 
@@ -122,9 +122,9 @@ def test_thousands_of_gpus_and_places_take_no_time():
     trees = [(f"r{number}",) for number in range(64)]
     asked = [ask(f"x/{pool}", 64, dict.fromkeys(trees, 1 << 30)) for pool in range(32)]
     gpus = [trees[number % 64] for number in range(1024)]
-    assert paired(asked, gpus).count == 1024
+    assert pair_gpus(asked, gpus).count == 1024
     asked = [ask(f"x/{pool}", 1 << 30, {trees[0]: 1}) for pool in range(32)]
-    assert paired(asked, gpus).count == 16
+    assert pair_gpus(asked, gpus).count == 16
 
 
 def grant(*shares, **containers):

@@ -8,7 +8,7 @@ from tests.unit.core.sriov.sriov_builders import ACCELERATOR, AUX, NET, config, 
 
 from purser.core.sriov.configuration import SriovDeviceType, SriovSelector
 from purser.core.sriov.devices import RdmaDevice, SriovDevice, VdpaDevice
-from purser.core.sriov.pools import UNSELECTED, make_pools, selector_problems
+from purser.core.sriov.pools import UNSELECTED_TROUBLE, make_pools, selector_problems
 from purser.core.sriov.preference import preferred_devices
 from purser.core.sriov.selecting import SelectorFilter
 
@@ -136,7 +136,7 @@ def test_what_a_container_holds_stays_in_its_pool_until_it_is_free():
     held = {"0000:03:02.0": "intel.com/b", "0000:03:02.1": "intel.com/gone", "0000:03:03.7": "intel.com/b"}
     a, b = make_pools(config(entry("a"), entry("b", {"drivers": ["vfio-pci"]})), node(vf(0), vf(1), vf(2)), held)
     assert ids(a) == ["0000:03:02.2"]
-    assert [(each.device.id, each.trouble) for each in b.members] == [("0000:03:02.0", UNSELECTED)]
+    assert [(each.device.id, each.trouble) for each in b.members] == [("0000:03:02.0", UNSELECTED_TROUBLE)]
     assert b.missing == ("0000:03:03.7",)
     assert b.empty == ""
 

@@ -102,8 +102,8 @@ def test_which_lines_are_counted(name: str, expected: bool) -> None:
 
 def test_pods_that_say_what_they_take_as_a_whole_need_not_say_it_by_container() -> None:
     wanted = {"spec": {"hard": {"limits.cpu": "4"}}}
-    assert quota.unspecified(wanted, of(container())) == "must specify limits.cpu for: c"
-    assert quota.unspecified(wanted, of(container(), resources={"requests": {"cpu": "1"}})) == ""
+    assert quota.missing_amounts(wanted, of(container())) == "must specify limits.cpu for: c"
+    assert quota.missing_amounts(wanted, of(container(), resources={"requests": {"cpu": "1"}})) == ""
 
 
 def test_sums_are_written_as_the_first_amount_that_is_not_zero() -> None:

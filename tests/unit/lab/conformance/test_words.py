@@ -10,7 +10,7 @@ from tests.unit.core.kubelet.devicemanager.test_registration import EXTENDED, OT
 from purser.core.kubelet.devicemanager.registration import is_extended_resource
 from purser.lab.conformance import CATALOGUE, Check, CheckOutcome, CheckVerdict, PodName, Report, Settings, select
 from purser.lab.conformance.check import one_line
-from purser.lab.conformance.checks.registration import why_no_resource
+from purser.lab.conformance.checks.registration import reason_without_resource
 from purser.lab.conformance.junit import write
 
 
@@ -44,7 +44,7 @@ def test_patterns_that_choose_nothing_are_refused(only, skip, says):
 
 @pytest.mark.parametrize("name", [*EXTENDED.values(), *OTHERS.values()])
 def test_names_of_resources_are_taken_as_kubelet_takes_them(name):
-    assert (why_no_resource(name) is None) == is_extended_resource(name)
+    assert (reason_without_resource(name) is None) == is_extended_resource(name)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
-from purser.kube.resources import NODES, PODS, untyped
-from purser.lab.controllers.scheduling.claims import CLAIMS, why_not
+from purser.kube.resources import NODES, PODS, untyped_resource
+from purser.lab.controllers.scheduling.claims import CLAIMS, find_obstacle
 from purser.lab.controllers.scheduling.filters import PodInfo
 from purser.lab.controllers.scheduling.requests import pod_requests
 
@@ -132,7 +132,7 @@ async def test_a_pod_that_may_not_preempt_gets_that_message(world):
     await world.node("only", cpu="2")
     await world.pod("low", {"cpu": "2"})
     await world.bound("low")
-    classes = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+    classes = untyped_resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
     await world.client.create(classes, {"metadata": {"name": "polite"}, "value": 9, "preemptionPolicy": "Never"})
     await world.pod("polite", {"cpu": "2"}, priorityClassName="polite")
     message = await world.event("polite", "FailedScheduling")
@@ -172,7 +172,7 @@ async def test_a_pod_waits_for_a_claim_that_is_not_there_and_runs_once_it_is(wor
 )
 def test_what_keeps_a_pod_from_its_volumes(volume, claims, expected):
     pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"volumes": [volume]}}
-    assert why_not(pod, claims.get) == expected
+    assert find_obstacle(pod, claims.get) == expected
 
 
 def test_what_a_pod_asks_for_as_a_whole_counts_instead_of_what_its_containers_do():

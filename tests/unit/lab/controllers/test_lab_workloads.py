@@ -1,6 +1,6 @@
 import json
 
-from purser.kube.resources import DAEMON_SETS, EVENTS, NODES, PODS, untyped
+from purser.kube.resources import DAEMON_SETS, EVENTS, NODES, PODS, untyped_resource
 from purser.lab.controllers.scheduling.claims import CLAIMS
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
 from purser.lab.controllers.workloads.job import JOBS
@@ -9,7 +9,7 @@ from purser.lab.controllers.workloads.statefulset import STATEFUL_SETS
 
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 SELECTOR = {"matchLabels": {"app": "x"}}
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
 async def active(world):

@@ -309,7 +309,7 @@ def test_a_gpu_whose_memory_is_no_question_is_healthy_and_its_memory_unknown(
     gpu = driver.scan()[5]
     assert (gpu.fault, gpu.memory_mib, gpu.uuid) == (None, 0, node.uuids[5])
     assert driver.read(node.uuids[5]).fault is None
-    assert driver.answering() == tuple(node.uuids)
+    assert driver.answering_uuids() == tuple(node.uuids)
 
 
 def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: SimulatedDriver, driver: Driver) -> None:
@@ -470,15 +470,15 @@ def test_another_process_sees_which_gpus_answer_and_no_xid_is_missed_meanwhile(
     assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[5], 79)
     node.inject_xid(1, 48)
     left = [None if index == 5 else uuid for index, uuid in enumerate(node.uuids) if index != 2]
-    assert list(driver.answering()) == left
+    assert list(driver.answering_uuids()) == left
     node.inject_xid(1, 79)
     assert [driver.wait_event(LONG_MS) for _ in range(2)] == [XidEvent(node.uuids[1], xid) for xid in (48, 79)]
     node.restore_gpu(2)
     node.recover_gpu(5)
-    assert driver.answering() == node.uuids
+    assert driver.answering_uuids() == node.uuids
     node.set_init_error(UNKNOWN)
     with pytest.raises(DriverError, match="nvmlInit"):
-        driver.answering()
+        driver.answering_uuids()
 
 
 # Events

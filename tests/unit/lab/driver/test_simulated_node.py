@@ -111,7 +111,7 @@ def test_the_library_has_the_room_that_is_counted_on() -> None:
         "MAX_PROCESSES": state.MAX_PROCESSES,
         "MAX_FAILURES": state.MAX_FAILURES,
         "MAX_LACKS": profiles.MAX_LACKS,
-        "MAX_EVENTS": state.KEPT_EVENTS,
+        "MAX_EVENTS": state.MAX_KEPT_EVENTS,
         "MAX_PAGES": state.MAX_PAGES,
         "MAX_SLICES": MAX_MEMORY_SLICES,
     }

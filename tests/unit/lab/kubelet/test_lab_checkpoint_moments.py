@@ -75,9 +75,9 @@ async def test_a_corrupt_one_stays_until_the_next_list(folder):
 
 def test_a_kubelet_that_was_here_before_is_known_by_its_folder_even_without_a_checkpoint(folder):
     files = StateFiles(folder, None)
-    assert not files.has_run_before()
+    assert not files.has_previous_kubelet()
     (folder / "device-plugins").mkdir()
-    assert files.has_run_before()
+    assert files.has_previous_kubelet()
 
 
 async def test_an_old_kubelet_wants_devices_for_prestartcontainer_even_where_none_were_asked_for(node):

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.kube.servers import api_server
 
 from purser.kube.resources import NODES
-from purser.lab.scenario.objects import filled, kind_named, resource_of
+from purser.lab.scenario.objects import filled, find_kind, resource_of
 from purser.lab.scenario.spec import ScenarioError
 
 
@@ -19,13 +19,13 @@ def test_two_operators_have_a_cluster_policy():
     purser = resource_of({"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy"}, "here")
     nvidia = resource_of({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}, "here")
     assert (purser.group, nvidia.group) == ("purser.dev", "nvidia.com")
-    assert kind_named("ClusterPolicy", "here") == purser
-    assert kind_named("ClusterPolicy.nvidia.com", "here") == nvidia
+    assert find_kind("ClusterPolicy", "here") == purser
+    assert find_kind("ClusterPolicy.nvidia.com", "here") == nvidia
 
 
 def test_a_kind_that_nobody_knows_is_refused():
     with pytest.raises(ScenarioError, match=r"here: unsupported kind Nonsense: must be one of .*ClusterPolicy\.nvidia"):
-        kind_named("Nonsense", "here")
+        find_kind("Nonsense", "here")
 
 
 async def test_a_patch_has_fields_of_other_objects(client):

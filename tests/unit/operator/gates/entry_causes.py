@@ -12,7 +12,7 @@ from purser.core.kubernetes.taints import Taint
 from purser.operator.deciding.reconcile import RoundView, view_of
 from purser.operator.gates import gate_patch
 from purser.operator.gates.facts import user_override
-from purser.operator.gates.progress import gate_of
+from purser.operator.gates.progress import gate_value
 from purser.operator.model import NodeView, Snapshot
 from purser.operator.names import DEPLOY
 from purser.operator.order import Operand, dependents
@@ -105,7 +105,7 @@ def closed_by_fields(node: NodeView) -> set[Operand]:
 def is_let_in_now(before: NodeView | None, labels: dict[str, str | None], operand: Operand) -> bool:
     """Whether a write opens the gate, and not only leaves it open."""
     opens = labels.get(operand.deploy_label) == DEPLOY
-    return opens and (before is None or gate_of(before, operand) != DEPLOY)
+    return opens and (before is None or gate_value(before, operand) != DEPLOY)
 
 
 def seen(snapshot: Snapshot) -> RoundView | None:
@@ -121,7 +121,7 @@ def disagreements(view: RoundView | None) -> list[str]:
     for progress in view.node_progress if view is not None else ():
         patch = gate_patch(progress, None, view.snapshot.daemon_sets, view.snapshot.now)
         for operand, told in progress.operands.items():
-            is_out = not gate_of(progress.node, operand) and not user_override(progress.node, operand)
+            is_out = not gate_value(progress.node, operand) and not user_override(progress.node, operand)
             opens = is_let_in_now(progress.node, dict(patch.labels), operand)
             if is_out and opens != (told.state == "waiting" and told.message == "starting"):
                 found.append(f"{operand} on {progress.node.name}: {opens}, {told}")
@@ -134,5 +134,5 @@ def told_of_those_outside(view: RoundView | None) -> set[tuple[Operand, str]]:
         (operand, told.reason)
         for progress in (view.node_progress if view is not None else ())
         for operand, told in progress.operands.items()
-        if not gate_of(progress.node, operand)
+        if not gate_value(progress.node, operand)
     }

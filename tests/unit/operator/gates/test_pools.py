@@ -11,7 +11,7 @@ from tests.tiers import examples
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu
-from purser.operator.gates.assignment import labelled_pool, pool_of, requirement_obstacle, waits_for
+from purser.operator.gates.assignment import labelled_pool, pool_obstacle, pool_of, requirement_obstacle
 from purser.operator.manifests.driver import image_of
 from purser.operator.model import NodeView, Pool
 from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec
@@ -220,8 +220,8 @@ FLOOR = DriverRequirement(node_selector={PRODUCT: H100, "zone": "a"}, minimum="5
 def test_a_node_waits_for_its_model_where_its_driver_depends_on_it(
     view: NodeView, driver: DriverSpec, waits: bool
 ) -> None:
-    told = waits_for(view, ClusterPolicySpec(driver=driver))
+    told = pool_obstacle(view, ClusterPolicySpec(driver=driver))
     assert bool(told) is waits
-    assert waits_for(view, ClusterPolicySpec(driver=driver, discovery=Discovery(enabled=False))) == ""
+    assert pool_obstacle(view, ClusterPolicySpec(driver=driver, discovery=Discovery(enabled=False))) == ""
     if waits:
         assert "GPU model, which is not known yet" in told

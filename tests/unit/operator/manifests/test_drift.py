@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.texts import any_text
 from tests.tiers import examples
 
-from purser.operator.manifests.objects import difference, projection, removal, why_apply
+from purser.operator.manifests.objects import apply_reason, difference, projection, removal
 from purser.operator.model import AppliedObject
 
 CONTAINER = {
@@ -49,7 +49,7 @@ def at(obj: dict[str, Any], *path: Any) -> Any:
 
 def test_what_servers_add_and_leave_out_is_no_drift() -> None:
     assert difference(live(), desired()) == []
-    assert why_apply(live(), desired(), None) == ""
+    assert apply_reason(live(), desired(), None) == ""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_drift_is_found_where_it_is(path: tuple[Any, ...], value: Any, where: st
     changed = live()
     at(changed, "spec", "containers", 0, *path[:-1])[path[-1]] = value
     assert difference(changed, desired()) == [f"spec.containers[0].{where}"]
-    assert why_apply(changed, desired(), None) == f"drift: spec.containers[0].{where}"
+    assert apply_reason(changed, desired(), None) == f"drift: spec.containers[0].{where}"
 
 
 def test_what_others_add_by_name_is_theirs() -> None:
@@ -90,19 +90,19 @@ def test_a_field_that_is_to_be_false_is_missed_when_it_is_true() -> None:
 def test_why_an_object_is_applied() -> None:
     other = desired()
     other["metadata"]["annotations"] = {"purser.dev/applied-hash": "i"}
-    assert why_apply(None, desired(), None) == "created"
-    assert why_apply(live(), other, None) == "changed"
+    assert apply_reason(None, desired(), None) == "created"
+    assert apply_reason(live(), other, None) == "changed"
     bare = live()
     del bare["metadata"]["annotations"]
-    assert why_apply(bare, desired(), None) == "changed"
+    assert apply_reason(bare, desired(), None) == "changed"
 
 
 def test_what_came_out_of_the_same_apply_is_no_drift() -> None:
     changed = live()
     at(changed, "spec", "containers", 0)["image"] = "spelled-otherwise"
-    assert why_apply(changed, desired(), AppliedObject("h", changed)) == ""
-    assert why_apply(changed, desired(), AppliedObject("g", changed)).startswith("drift")
-    assert why_apply(changed, desired(), AppliedObject("h", live())).startswith("drift")
+    assert apply_reason(changed, desired(), AppliedObject("h", changed)) == ""
+    assert apply_reason(changed, desired(), AppliedObject("g", changed)).startswith("drift")
+    assert apply_reason(changed, desired(), AppliedObject("h", live())).startswith("drift")
 
 
 def test_many_differences_are_named_in_part() -> None:
@@ -111,7 +111,7 @@ def test_many_differences_are_named_in_part() -> None:
         at(changed, "spec", "containers", 0).pop(key)
     changed["metadata"]["name"] = "e"
     changed["spec"]["hostNetwork"] = True
-    assert why_apply(changed, desired(), None) == "drift: metadata.name, spec.containers, spec.hostNetwork"
+    assert apply_reason(changed, desired(), None) == "drift: metadata.name, spec.containers, spec.hostNetwork"
 
 
 JSON = st.recursive(
@@ -252,7 +252,7 @@ def test_what_is_added_in_places_that_are_the_operators_is_drift_and_taken_away(
 ) -> None:
     changed = deepcopy(wanted)
     at(changed, *path[:-1])[path[-1]] = value
-    assert why_apply(changed, wanted, None) == f"drift: {where}"
+    assert apply_reason(changed, wanted, None) == f"drift: {where}"
     after = merge_patched(changed, removal(changed, wanted))
     assert (difference(after, wanted), removal(after, wanted)) == ([], {})
 
@@ -287,8 +287,10 @@ def test_what_a_server_adds_to_an_apply_again_and_again_is_no_drift() -> None:
     """A webhook's container: it would come back for ever."""
     changed = daemon_set()
     at(changed, *POD)["containers"].append(EVIL)
-    assert why_apply(changed, daemon_set(), AppliedObject("h", changed)) == ""
-    assert why_apply(changed, daemon_set(), AppliedObject("h", daemon_set())) == "drift: spec.template.spec.containers"
+    assert apply_reason(changed, daemon_set(), AppliedObject("h", changed)) == ""
+    assert (
+        apply_reason(changed, daemon_set(), AppliedObject("h", daemon_set())) == "drift: spec.template.spec.containers"
+    )
 
 
 @given(JSON, JSON)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from purser.agent.enforcement import EnforcedBy
+from purser.agent.enforcement import EnforcementChoice
 from purser.agent.settings import FeatureOutlet
 from purser.core.model import DeviceMode
 from purser.core.names import UNHEALTHY_TAINT
@@ -72,7 +72,7 @@ def test_every_operand_tolerates_the_taint_that_agents_may_set() -> None:
 
 def test_words_of_the_agents_fields_are_those_of_its_options() -> None:
     words = {name: hint["enum"] for name, hint in schema_of(DevicePluginSpec)["properties"].items() if "enum" in hint}
-    assert words["enforcement"] == list(EnforcedBy)
+    assert words["enforcement"] == list(EnforcementChoice)
     assert words["featureLabels"] == list(FeatureOutlet)
     assert schema_of(MigSection)["properties"]["strategy"]["enum"] == list(MigStrategy)
     assert set(words["mode"]) == {DeviceMode.SHARED, DeviceMode.WHOLE}

@@ -14,7 +14,7 @@ from tests.unit.operator.sections import SECTIONS, all_operands
 
 from purser.core.names import POOL_LABEL
 from purser.lab.apiserver.defaults import BY_STORAGE
-from purser.operator.manifests.objects import MONITORS, OWNED, difference, removal
+from purser.operator.manifests.objects import MONITORS, OWNED_KINDS, difference, removal
 from purser.operator.manifests.parts import hashed
 from purser.operator.model import ObjectKey, Rendered
 from purser.operator.names import (
@@ -68,7 +68,7 @@ def test_every_kind_that_is_rendered_is_a_kind_that_the_operator_owns() -> None:
     """And the reverse: nothing is followed that is never there."""
     every = [each.object for name in SPECS for each in everything_of(name)]
     kinds = {(each["apiVersion"], each["kind"], "namespace" in each["metadata"]) for each in every}
-    assert kinds == {(each.api_version, each.kind, each.namespaced) for each in (*OWNED, *MONITORS)}
+    assert kinds == {(each.api_version, each.kind, each.namespaced) for each in (*OWNED_KINDS, *MONITORS)}
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.operator.mig.nodes import Node
 from tests.unit.operator.mig.test_mig_changes import assert_given_back, until
 
-from purser.operator.mig import MigFleet, advance, holds, waiting_of
+from purser.operator.mig import MigFleet, advance, holds, waits_of_changes
 from purser.operator.model import NodeProgress
 from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.policy.driver import PodDeletion, UpgradePolicy
@@ -109,7 +109,7 @@ def test_pods_leave_by_the_rules_of_driver_upgrades(changes: dict[str, object], 
 
 
 def waiting(fleet: MigFleet) -> dict[str, str]:
-    return waiting_of(fleet, advance(fleet))
+    return waits_of_changes(fleet, advance(fleet))
 
 
 def test_a_change_that_waits_for_its_turn_is_reported() -> None:

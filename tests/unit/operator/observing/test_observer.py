@@ -115,7 +115,7 @@ async def test_node_feature_discovery_takes_objects_where_it_knows_them_but_not_
         return served[resource.group == "config.openshift.io"]
 
     monkeypatch.setattr(kinds, "is_served", answers)
-    assert await kinds.takes_node_features(None) is takes
+    assert await kinds.is_node_feature_api_used(None) is takes
 
 
 async def test_a_heartbeat_of_a_node_is_no_reason_for_a_round_but_a_label_is(cluster, observer):

@@ -10,7 +10,7 @@ from purser.operator.names import UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Canary, Drain, PodDeletion, UpgradePolicy, WaitForCompletion
 from purser.operator.upgrade import State
-from purser.operator.upgrade.budget import fleet_target, halt, turn
+from purser.operator.upgrade.budget import fleet_target, halt_reason, turn
 
 
 def most_at_a_time(cluster: Cluster) -> int:
@@ -284,7 +284,7 @@ def test_a_driver_that_fails_after_its_upgrade_halts_it_and_one_that_cannot_come
     pods = tuple(pod for pod in first.pods if has_pod or pod.operand != Operand.DRIVER)
     first = msgspec.structs.replace(first, operands=first.operands | {Operand.DRIVER: failing}, pods=pods)
     fleet = msgspec.structs.replace(fleet, node_progress=(first, second))
-    assert bool(halt(fleet)) == has_pod
+    assert bool(halt_reason(fleet)) == has_pod
 
 
 @pytest.mark.parametrize(("halt_after", "failed"), [(1, 1), (2, 2), (0, 3)])

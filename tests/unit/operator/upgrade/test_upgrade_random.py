@@ -17,7 +17,7 @@ from purser.operator.model import Budget
 from purser.operator.policy.driver import Canary, Drain, UpgradePolicy
 from purser.operator.upgrade import State, is_due
 from purser.operator.upgrade import is_under_way as is_upgrading
-from purser.operator.upgrade.budget import could_begin, delays_others, turn
+from purser.operator.upgrade.budget import holds_up_others, needs_only_turn, turn
 
 KINDS = ({}, {"controller": "DaemonSet"}, {"uses_gpu": False}, {"labels": {"app": "db"}}, {"controller": "Job"})
 
@@ -117,11 +117,11 @@ def test_who_begins_follows_from_those_that_could_and_those_that_bear_on_them(se
         fewer = msgspec.structs.replace(
             fleet,
             policy=msgspec.structs.replace(fleet.policy, max_unavailable=fleet.max_unavailable),
-            node_progress=tuple(each for each in fleet.node_progress if is_due(each) or delays_others(each, fleet)),
+            node_progress=tuple(each for each in fleet.node_progress if is_due(each) or holds_up_others(each, fleet)),
         )
         now, then = turn(fleet), turn(fewer)
         assert (now.begin, now.halted, now.hold) == (then.begin, then.halted, then.hold)
-        assert all(could_begin(each, fleet) for each in now.begin)
+        assert all(needs_only_turn(each, fleet) for each in now.begin)
 
 
 @examples(20)

@@ -8,7 +8,7 @@ from purser.operator.names import UPGRADE_REQUESTED_ANNOTATION, UPGRADE_RESTART_
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy, WaitForCompletion
 from purser.operator.upgrade import State, needs_workloads, pause_of
-from purser.operator.upgrade.states import restarts_only
+from purser.operator.upgrade.states import is_restart_only
 
 
 def busy_cluster(*nodes: str, policy: UpgradePolicy | None = None) -> Cluster:
@@ -65,7 +65,7 @@ def test_it_is_no_mere_restart(cause: str) -> None:
         cluster.label("a", **{POOL_LABEL: "q"})
     else:
         cluster.change("a", annotations={UPGRADE_REQUESTED_ANNOTATION: "true"})
-    assert not restarts_only(cluster.progress("a"))
+    assert not is_restart_only(cluster.progress("a"))
     cluster.run(until=lambda: cluster.state("a") is State.PODS)
 
 

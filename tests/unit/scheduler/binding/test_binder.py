@@ -223,14 +223,14 @@ async def test_a_late_binding_is_taken_up_where_it_is_seen_first(world, pod):
 async def test_a_pod_that_came_and_went_unseen_leaves_nothing_on_the_book(world):
     """Its watch is cut off, and the next list does not have the pod any more: no informer ever tells of its end."""
     await world.add_node("n1")
-    await world.extender._gate.wait_open()  # its list comes first
+    await world.extender._gate.wait_until_open()  # its list comes first
     world.pods._apply = lambda event: None  # type: ignore[method-assign]
     pod = await world.add_pod("p", wait=False)
     assert await world.bind(pod, "n1") == ""
     await world.extender._binder.resolve()
     assert world.state_of(pod) is GrantState.BOUND
     await world.client.delete(PODS, "p", "default", grace_period_seconds=0)
-    await world.pods.relist()
+    await world.pods.wait_for_relist()
     await world.extender._binder.resolve()
     assert world.state_of(pod) is None
     assert not world.extender._binder._unsettled.grants()

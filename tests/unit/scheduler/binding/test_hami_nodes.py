@@ -265,7 +265,7 @@ def test_the_record_of_older_schedulers_leaves_init_containers_out():
         pod = PodManifest("u", "ns", "p", record, containers)
         (part,) = recorded_grant(pod).containers
         assert (part.container, part.uuids) == ("a", ("GPU-a",))
-        assert hami_node_annotations(pod, recorded_grant(pod), 0, is_plugins=False)[
+        assert hami_node_annotations(pod, recorded_grant(pod), 0, is_served_by_plugin=False)[
             "hami.io/vgpu-devices-allocated"
         ] == (";GPU-a,NVIDIA,5,6:;;")
 

@@ -149,7 +149,7 @@ async def test_a_grant_whose_key_is_published_later_counts_after_the_next_relist
     await bind_by_hand(world, pod, "n1", sign(a_grant(pod.metadata.uid, "n1", "n1-0"), newcomer))
     await eventually(lambda: pod.metadata.uid in world.cache.untrusted)
     world.keys.public = (*world.keys.public, newcomer.public_key())
-    await world.cache.relist()
+    await world.cache.wait_for_relist()
     assert world.memory_used("n1") == 1000
     assert not world.cache.untrusted
 

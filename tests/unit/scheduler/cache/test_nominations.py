@@ -11,7 +11,7 @@ from purser.core.fleet import NominatedUsage
 from purser.core.grant.quota import UNLIMITED
 from purser.core.model import GpuNic
 from purser.core.placement import Evaluator, Placement, PolicySettings, Refusal, best, place, to_grant
-from purser.core.placement.yielding import yielding
+from purser.core.placement.yielding import without_kept_nodes
 from purser.kube import SystemClock
 from purser.scheduler.cache.nominations import Nominations
 from purser.scheduler.cache.readings import Readings
@@ -67,11 +67,11 @@ def test_pairs_that_are_kept_draw_no_other_pod_to_the_node():
     kept.nominate(asks("high", 1, 1, priority=10), "a", ())
     found = evaluator.evaluate(asked, ["a", "b"])
     assert (best(found), found.pairs) == ("a", {"a": 1, "b": 1})
-    beside = yielding(found, fleet, asked, POLICY, UNLIMITED, {"a": kept.held("a", asked, POLICY)})
+    beside = without_kept_nodes(found, fleet, asked, POLICY, UNLIMITED, {"a": kept.held("a", asked, POLICY)})
     assert (best(beside), beside.fits) == ("b", ["a", "b"])
     assert beside.scores[1] - beside.scores[0] == pytest.approx(1000)
     unscored = evaluator.evaluate(asked, ["a", "b"], scored=False)
-    again = yielding(unscored, fleet, asked, POLICY, UNLIMITED, {"a": kept.held("a", asked, POLICY)})
+    again = without_kept_nodes(unscored, fleet, asked, POLICY, UNLIMITED, {"a": kept.held("a", asked, POLICY)})
     assert again.scores.tolist() == [0, 0]
 
 

@@ -19,11 +19,11 @@ from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, place
 from purser.kube.errors import ApiError
 from purser.kube.objects import Node
-from purser.kube.resources import untyped
+from purser.kube.resources import untyped_resource
 from purser.scheduler.cache.kubelets import Kubelets, NodeResourceTopology
 from purser.scheduler.cache.topologies import DEFINITION_NAME, TOPOLOGIES, Topologies
 
-DEFINITIONS = untyped(
+DEFINITIONS = untyped_resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 NODE = "n"
@@ -138,7 +138,7 @@ def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_gpus(fleet, kube
         fleet.put_pod(NODE, pod(uid, 1).kubelet_pod)
     assert "3 pods are awaiting kubelet's admission" in place(fleet.node(NODE), pod("d", 1)).message
     for uid in "abc":
-        fleet.pod_admitted(uid)
+        fleet.mark_pod_admitted(uid)
     assert (
         "3 pods are awaiting kubelet's admission" in place(fleet.node(NODE), pod("d", 1)).message
     )  # the exporter has yet to look

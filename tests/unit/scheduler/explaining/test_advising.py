@@ -228,7 +228,7 @@ async def test_a_replica_that_is_not_the_active_one_tells_nobody(monkeypatch):
         assert clock.verdicts == []
         await world.extender.retry_refused()
         active = True
-        await world.extender._gate.wait_open()
+        await world.extender._gate.wait_until_open()
         await looked(world, clock)
         assert (clock.verdicts, await advice(world, "p")) == ([], []), "another was asked meanwhile"
 

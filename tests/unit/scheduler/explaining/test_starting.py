@@ -8,7 +8,7 @@ import json
 import pytest
 from tests.unit.scheduler.explained import Raw, cluster, dump, gpu, gpus, node, pod
 
-from purser.adapters.cluster_files import anonymized, encoded, trimmed
+from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
 from purser.adapters.objects import objects_of_dump
 from purser.core.explaining.reasons import FilterReason
 from purser.core.explaining.start_reasons import StartReason
@@ -126,7 +126,7 @@ def test_a_container_that_is_down_beside_others_that_run_is_told_from_a_pod_that
     objects = cluster(machine(), made)
     found = Explainer(objects).explain("default", "p").obstacle
     assert found is not None and found.others_run == others_run
-    assert Explainer(objects_of_dump(encoded(trimmed(objects)))).explain("default", "p").obstacle == found
+    assert Explainer(objects_of_dump(encode_objects(trim_objects(objects)))).explain("default", "p").obstacle == found
 
 
 def test_a_pod_whose_containers_run_has_nothing_in_the_way():
@@ -197,11 +197,11 @@ def test_a_snapshot_keeps_it_and_an_anonymized_one_without_the_words():
             containerStatuses=[RUNS, waits("zebra", "ErrImagePull", "zebra/image", {"message": "zebra", "exitCode": 1})]
         ),
     )
-    whole = objects_of_dump(encoded(trimmed(objects)))
+    whole = objects_of_dump(encode_objects(trim_objects(objects)))
     assert Explainer(whole).explain("default", "p") == Explainer(objects).explain("default", "p")
     (kept,) = whole.pods[0].status.container_statuses
     assert kept.name == "zebra", "what runs is left out"
-    hidden = encoded(anonymized(trimmed(objects))[0])
+    hidden = encode_objects(anonymize_objects(trim_objects(objects))[0])
     assert b"zebra" not in hidden
     (status,) = objects_of_dump(hidden).pods[0].status.container_statuses
     said = json.loads(hidden)

@@ -98,7 +98,7 @@ async def test_pods_that_queue_up_are_nominated_side_by_side(world: World) -> No
 
 async def test_the_first_in_the_queue_are_left_to_kube_scheduler(world: World) -> None:
     await world.add_node("a", cards=8)
-    *pods, after = await queue(world, early_nominations.NEXT + 1)
+    *pods, after = await queue(world, early_nominations.MIN_PODS_NEXT_IN_TURN + 1)
     assert await nominated_at_last(world, after) == "a"
     assert [await nominated(world, pod) for pod in pods] == ["", ""]
     assert world.memory_used("a") == HALF
@@ -332,12 +332,12 @@ def test_nothing_is_kept_of_pods_that_are_gone_though_nobody_is_nominated() -> N
     container = Container("c", ResourceRequirements({"nvidia.com/gpu": "1"}))
     spec = PodSpec(scheduler_name=SCHEDULER_NAME, containers=(container,))
     idle = EarlyNominations(MagicMock(), ClusterCache(MagicMock()), *[MagicMock()] * 4)
-    for number in range(4 * early_nominations.MAX_AHEAD):
+    for number in range(4 * early_nominations.MAX_NOMINATED_AHEAD):
         pod = Pod(ObjectMeta(f"p{number}", "default", str(number)), spec)
         idle.put_pod(pod)
         idle.remove_pod(pod)
     kept = sum(len(held) for held in vars(idle).values() if isinstance(held, list | set | dict))
-    assert 0 < kept <= 2 * early_nominations.MAX_AHEAD
+    assert 0 < kept <= 2 * early_nominations.MAX_NOMINATED_AHEAD
 
 
 async def test_what_is_on_the_book_is_not_kept_once_more_for_who_is_named(world: World) -> None:

@@ -64,7 +64,7 @@ async def test_a_pod_that_was_placed_or_is_gone_is_left_alone(world):
 
 
 async def test_of_many_the_most_important_are_woken_first(monkeypatch):
-    monkeypatch.setattr(requeue_hints, "MAX_WOKEN", 1)
+    monkeypatch.setattr(requeue_hints, "MAX_WOKEN_PODS", 1)
     async with server() as api, replica(api) as world:
         pods = [await world.add_pod(name, priority=priority) for name, priority in (("low", 0), ("high", 5))]
         for pod in pods:

@@ -6,7 +6,7 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import GrantState
-from purser.kube import ServerError, untyped
+from purser.kube import ServerError, untyped_resource
 from purser.kube.client import Client
 from purser.kube.policy_group import budgets_resource
 from purser.kube.resources import EVENTS, PODS
@@ -14,7 +14,7 @@ from purser.scheduler.cache import nominations
 from purser.scheduler.extender_api import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from purser.scheduler.preemption import preemptor
 
-PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+PRIORITY_CLASSES = untyped_resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 
 async def full_node(world, name="n", *pods, memory=3000):
@@ -231,7 +231,7 @@ async def test_the_priority_that_counts_is_the_pods_own_whatever_the_question_sa
 
 
 async def test_of_many_the_most_important_are_seen_to_first(monkeypatch):
-    monkeypatch.setattr(preemptor, "MAX_SOUGHT", 1)
+    monkeypatch.setattr(preemptor, "MAX_SEARCHES_PER_LOOK", 1)
     async with server() as api, replica(api) as world:
         lows = [await world.add_pod(f"low-{number}") for number in range(2)]
         await full_node(world, "n", *lows, memory=2000)

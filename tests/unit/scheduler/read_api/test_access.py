@@ -9,7 +9,7 @@ from purser.kube import Client, ClusterConfig, KubeError, SystemClock
 from purser.kube.resources import PODS
 from purser.lab.apiserver import ApiServer, User
 from purser.lab.apiserver.cluster import API_AUDIENCE
-from purser.scheduler.read_api.access import KNOWN_FOR_S, MAX_KNOWN, MAX_STRANGERS, READ_AUDIENCE, AccessControl
+from purser.scheduler.read_api.access import MAX_KNOWN, MAX_UNKNOWN_TOKENS, READ_AUDIENCE, VERDICT_TTL_S, AccessControl
 
 NOBODY = User("system:serviceaccount:default:nobody", ("system:authenticated",), has_rights=False)
 
@@ -143,7 +143,7 @@ async def test_what_is_known_of_one_namespace_says_nothing_of_another_or_of_the_
     assert [await it.status("reader", each) for each in ("team-a", "team-b", None, "team-a")] == [200, 403, 403, 200]
     it.rights = ("team-b",)
     assert [await it.status("reader", each) for each in ("team-a", "team-b")] == [200, 403], "as remembered"
-    it.clock.ahead_s = KNOWN_FOR_S
+    it.clock.ahead_s = VERDICT_TTL_S
     assert [await it.status("reader", each) for each in ("team-a", "team-b")] == [403, 200]
 
 
@@ -151,7 +151,7 @@ async def test_a_token_that_has_expired_counts_for_some_seconds_at_most(it):
     assert await it.status("reader") == 200
     it.api.remove_token("reader")
     assert await it.status("reader") == 200
-    it.clock.ahead_s = KNOWN_FOR_S
+    it.clock.ahead_s = VERDICT_TTL_S
     assert await it.status("reader") == 401
     it.api.add_user("reader", User("jane"))
     it.clock.ahead_s *= 2
@@ -175,18 +175,18 @@ async def test_an_api_server_that_gives_no_answer_is_asked_again(it):
 
 async def test_a_flood_of_unknown_tokens_keeps_out_nobody_who_is_known(it):
     assert await it.status("reader") == 200
-    it.clock.ahead_s = KNOWN_FOR_S
+    it.clock.ahead_s = VERDICT_TTL_S
     it.hold = asyncio.Event()
     flood = [asyncio.ensure_future(it.status(f"t{number}")) for number in range(50)]
     twice = [asyncio.ensure_future(it.status("reader")) for _ in range(2)]
     given_up = asyncio.ensure_future(it.status("reader"))
-    while sum(each.done() for each in flood) < 50 - MAX_STRANGERS:  # noqa: ASYNC110
+    while sum(each.done() for each in flood) < 50 - MAX_UNKNOWN_TOKENS:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     given_up.cancel()
     it.hold.set()
     assert await asyncio.gather(*twice) == [200, 200]
     found = await asyncio.gather(*flood)
-    assert (found.count(401), found.count(503)) == (MAX_STRANGERS, 50 - MAX_STRANGERS)
+    assert (found.count(401), found.count(503)) == (MAX_UNKNOWN_TOKENS, 50 - MAX_UNKNOWN_TOKENS)
     asked = len(it.asked)
     for number in range(MAX_KNOWN + 10):
         await it.status(f"u{number}")

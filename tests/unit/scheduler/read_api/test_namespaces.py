@@ -22,7 +22,7 @@ from purser.core.placement.reasons import dispute_detail
 from purser.core.state import ClusterState, StateReplica
 from purser.kube import SystemClock
 from purser.scheduler.pending import PendingPod
-from purser.scheduler.read_api.documents import FRESH_FOR_S
+from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.page import Scope, StatePage
 
 NAMESPACES = ("alpha", "bravo", "crane")
@@ -116,7 +116,7 @@ async def test_a_document_is_another_only_when_its_own_namespace_or_a_gpu_that_i
     assert await page.current(own) is first
 
     cache.fleet.ledger.release("bravo-held-1-uid")
-    clock.ahead_s += 100 * FRESH_FOR_S
+    clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
     assert (await page.current(own)).tag == first.tag
     assert body(await page.current(own)) == body(first), "the same sequence, though the whole has another"
     later = await page.current(fleet)
@@ -124,7 +124,7 @@ async def test_a_document_is_another_only_when_its_own_namespace_or_a_gpu_that_i
     assert decoded(later).sequence > decoded(first_fleet).sequence
 
     cache.fleet.ledger.advance("alpha-held-0-uid", GrantState.ALLOCATED)
-    clock.ahead_s += 100 * FRESH_FOR_S
+    clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
     last = await page.current(own)
     assert (last.tag != first.tag, decoded(last).sequence > decoded(first).sequence) == (True, True)
 

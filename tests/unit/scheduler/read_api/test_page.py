@@ -13,7 +13,7 @@ from purser.kube.client import Listing
 from purser.kube.objects import Node, ObjectMeta
 from purser.kube.resources import NODES
 from purser.scheduler.read_api import RolloutPage, rollout_page
-from purser.scheduler.read_api.documents import FRESH_FOR_S
+from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.page import StatePage
 
 REPLICA = StateReplica("pod-1", True, "pod-1")
@@ -83,7 +83,7 @@ async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does(
         page = StatePage(world.cache, world.extender.pending, replica_now, world.clock)
 
         async def told():
-            world.clock.ahead_s += 100 * FRESH_FOR_S
+            world.clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
             state = msgspec.json.decode(body(await page.current()), type=ClusterState)
             assert any(each.suggestion for each in state.waiting) == leads
             return state.notes, {each.pod: (each.reason, bool(each.message), each.reasons) for each in state.waiting}
@@ -127,11 +127,11 @@ async def test_a_document_is_made_once_for_all_who_ask_and_again_when_it_is_old(
     assert first is second
     await world.add_node("n2")
     assert await page.current() is first
-    world.clock.ahead_s += 100 * FRESH_FOR_S
+    world.clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
     later = await page.current()
     assert later.tag != first.tag
     assert msgspec.json.decode(body(later), type=ClusterState).sequence == 2
-    world.clock.ahead_s += 100 * FRESH_FOR_S
+    world.clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
     assert (await page.current()) is later, "nothing has changed"
 
 

@@ -40,13 +40,13 @@ def best_effort(topology: Topology, ask: Ask) -> GpuSet:
     if ask.size == 1:
         return GpuSet(ask.required or ask.available[:1])
     if len(topology.scores) <= MAX_EXACT_GPUS:
-        return GpuSet(_exact(topology.scores, ask.available, ask))
+        return GpuSet(_best_exact_set(topology.scores, ask.available, ask))
     if len(ask.available) <= MAX_EXACT_GPUS:
         return GpuSet(_exact_among(topology.scores, ask))
     return greedy(topology, ask)
 
 
-def _exact(scores: Scores, available: tuple[int, ...], ask: Ask) -> tuple[int, ...]:
+def _best_exact_set(scores: Scores, available: tuple[int, ...], ask: Ask) -> tuple[int, ...]:
     chosen = best_set(
         _values(scores, ask.size), [1 << place for place in available], sum(1 << place for place in ask.required)
     )
@@ -59,7 +59,7 @@ def _exact_among(scores: Scores, ask: Ask) -> tuple[int, ...]:
     inner = {place: rank for rank, place in enumerate(some)}
     within = tuple(tuple(scores[one][other] for other in some) for one in some)
     renamed = Ask(tuple(inner[p] for p in ask.available), ask.size, tuple(inner[p] for p in ask.required))
-    return tuple(some[rank] for rank in _exact(within, renamed.available, renamed))
+    return tuple(some[rank] for rank in _best_exact_set(within, renamed.available, renamed))
 
 
 def _values(scores: Scores, size: int) -> PartitionScores:

@@ -4,7 +4,7 @@ from purser.core.interconnect.ask import Ask, GpuSet
 from purser.core.interconnect.policies.static import first_valid, runs
 from purser.core.interconnect.topology import Topology
 
-VALID = {
+VALID_SETS = {
     1: runs(1, 8),
     2: ((0, 2), (1, 3), (4, 6), (5, 7)),
     4: runs(4, 8),
@@ -14,4 +14,4 @@ VALID = {
 
 def dgx1_pascal(topology: Topology, ask: Ask) -> GpuSet:
     """Pairs on one PCIe switch, halves, or all."""
-    return first_valid(topology, ask, VALID)
+    return first_valid(topology, ask, VALID_SETS)

@@ -6,11 +6,11 @@ from purser.core.kubelet.cpumanager.picking import take_cpus
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.cpumanager.taking import NotTakenError
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
-from purser.core.kubelet.cpumanager.topology_hints import assignable
+from purser.core.kubelet.cpumanager.topology_hints import assignable_cpus
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.kubelet.masks import Mask, nodes_of
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, releases_resources
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
@@ -33,7 +33,7 @@ class CpusRefused(msgspec.Struct, frozen=True):
         return self.error
 
 
-Allocated = tuple[CpuState | None, CpusRefused | None, CpuSet]
+CpuAllocation = tuple[CpuState | None, CpusRefused | None, CpuSet]
 """The state after it, why nothing was given, and what later containers of the pod may take over."""
 
 
@@ -44,7 +44,7 @@ def allocate(
     container: KubeletContainer,
     mask: Mask | None,
     reusable: CpuSet,
-) -> Allocated:
+) -> CpuAllocation:
     """Give one container its exclusive CPUs: those on the NUMA nodes of the merged hint first, then any.
 
     A container that asks for none stays in the shared pool; one that has some keeps them. ``mask``: None for no
@@ -60,15 +60,15 @@ def allocate(
             return state, refused, reusable
     if held is None:
         try:
-            held = pick(node, assignable(state) | reusable, mask, requested)
+            held = take_aligned(node, assignable_cpus(state) | reusable, mask, requested)
         except NotTakenError as error:
             return state, CpusRefused(UNEXPECTED_ADMISSION_ERROR, str(error)), reusable
-        state = _give(state, pod, container, held)
-    leaves = gives_back(behaviour(node.config.parsed_version), container)
-    return state, None, reusable | held if leaves else reusable & ~held
+        state = _assign_cpus(state, pod, container, held)
+    is_reusable = releases_resources(behaviour(node.config.parsed_version), container)
+    return state, None, reusable | held if is_reusable else reusable & ~held
 
 
-def _give(state: CpuState, pod: KubeletPod, container: KubeletContainer, cpus: CpuSet) -> CpuState:
+def _assign_cpus(state: CpuState, pod: KubeletPod, container: KubeletContainer, cpus: CpuSet) -> CpuState:
     exclusive = {**state.exclusive, (pod.uid, container.name): cpus}
     return CpuState(default=state.default & ~cpus, reserved=state.reserved, exclusive=exclusive)
 
@@ -78,14 +78,14 @@ def _check_whole_cores(node: KubeletNode, state: CpuState, requested: int) -> Cp
     if not node.config.cpu_options.full_pcpus_only:
         return None
     switches, per_core = behaviour(node.config.parsed_version), topology_of(node).cpus_per_core
-    not_whole = f"SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
+    message = f"SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
     if requested % per_core:
-        return CpusRefused(SMT_ALIGNMENT_ERROR, not_whole)
+        return CpusRefused(SMT_ALIGNMENT_ERROR, message)
     free = (state.default & ~_reserved_cores(node, state)).bit_count()
     if not switches.checks_free_physical_cpus or requested <= free:
         return None
     if not free and not switches.names_exhausted_physical_cpus:
-        return CpusRefused(SMT_ALIGNMENT_ERROR, not_whole)
+        return CpusRefused(SMT_ALIGNMENT_ERROR, message)
     return CpusRefused(
         SMT_ALIGNMENT_ERROR,
         f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, "
@@ -98,7 +98,7 @@ def _reserved_cores(node: KubeletNode, state: CpuState) -> CpuSet:
     return sum(core for core in node.machine.cpus_by_core.values() if core & state.reserved)
 
 
-def pick(node: KubeletNode, available: CpuSet, mask: Mask | None, count: int) -> CpuSet:
+def take_aligned(node: KubeletNode, available: CpuSet, mask: Mask | None, count: int) -> CpuSet:
     """``count`` of the available CPUs, those that are aligned with the mask first. Raises `NotTakenError`."""
     config, topology = node.config, topology_of(node)
     switches = behaviour(config.parsed_version)

@@ -79,7 +79,7 @@ def decode(text: str | bytes, policy: str, containers: Mapping[str, ContainerKey
     if found.pod_entries:
         raise CheckpointError(f"CPUs of whole pods ({', '.join(sorted(found.pod_entries))}) are not supported")
     default = _cpus(found.default, f'could not parse default cpu set "{found.default}"')
-    return CpuState(default=default, reserved=0, exclusive=dict(_exclusive(entries)))
+    return CpuState(default=default, reserved=0, exclusive=dict(_exclusive_cpus(entries)))
 
 
 def _by_container(ids: Mapping[str, str], containers: Mapping[str, ContainerKey]) -> Entries:
@@ -95,7 +95,7 @@ def _by_container(ids: Mapping[str, str], containers: Mapping[str, ContainerKey]
     return entries
 
 
-def _exclusive(entries: Entries) -> Iterator[tuple[ContainerKey, CpuSet]]:
+def _exclusive_cpus(entries: Entries) -> Iterator[tuple[ContainerKey, CpuSet]]:
     for pod, by_name in entries.items():
         for name, cpus in by_name.items():
             yield (pod, name), _cpus(cpus, f'could not parse cpuset "{cpus}" for container "{name}" in pod "{pod}"')
@@ -119,7 +119,7 @@ def parse(text: str | bytes) -> CpuManagerCheckpoint:
         if len(entries) < len(content.entries or {}):
             raise CheckpointError("could not load v4 checkpoint: its data has CPUs by container id")
         return CpuManagerCheckpoint(content.policy_name, content.default_cpu_set, entries, _pods(content))
-    for found in _readings(file):
+    for found in _interpretations(file):
         if fnv1a_32(hash_input(found)) == file.checksum:
             return msgspec.structs.replace(found, entries=found.entries or {})
     raise CheckpointError("checkpoint is corrupted")
@@ -136,7 +136,7 @@ def _pods(file: _File) -> dict[str, str]:
     return {uid: entry.cpu_set for uid, entry in (file.pod_entries or {}).items()}
 
 
-def _readings(file: _File) -> Iterator[CpuManagerCheckpoint]:
+def _interpretations(file: _File) -> Iterator[CpuManagerCheckpoint]:
     """What a file may mean, format by format."""
     ids = {key: value for key, value in (file.entries or {}).items() if isinstance(value, str)}
     entries = {key: value for key, value in (file.entries or {}).items() if not isinstance(value, str)}

@@ -95,7 +95,7 @@ def _best_choice(free: Sequence[int], request: _Request, width: int) -> _Choice:
         if best.balance == 0:
             break
         if _can_split(free, request, combination[:width]):
-            choice = _with_extra(free, squares, request, combination, width, balance)
+            choice = _extend_choice(free, squares, request, combination, width, balance)
             best = min(best, choice, key=lambda choice: choice.balance)
     return best
 
@@ -106,7 +106,7 @@ def _can_split(free: Sequence[int], request: _Request, nodes: Sequence[int]) -> 
     return whole_groups * request.group >= request.cpus and all(free[node] >= share for node in nodes)
 
 
-def _with_extra(
+def _extend_choice(
     free: Sequence[int], squares: int, request: _Request, combination: Sequence[int], width: int, balance: Balance
 ) -> _Choice:
     """The combination with the best subset of it for what the even split leaves over: wide subsets first."""
@@ -191,8 +191,8 @@ def _combinations(items: Sequence[int], width: int) -> Iterator[list[int]]:
             yield prefix
             return
         for place in range(start, len(items) - (width - length) + 1):
-            longer = prefix if len(prefix) > length else prefix + [0] * max(length, 1)
-            longer[length] = items[place]
-            yield from extend(longer, length + 1, place + 1)
+            extended = prefix if len(prefix) > length else prefix + [0] * max(length, 1)
+            extended[length] = items[place]
+            yield from extend(extended, length + 1, place + 1)
 
     yield from extend([], 0, 0)

@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_SHORT = 12
+_MAX_INSERTION_SORT = 12
 """Elements up to which insertion sort is used."""
-_LONG = 50
+_MIN_MEDIAN_OF_NINE = 50
 """Elements from which the pivot is a median of nine, and nearly sorted input is repaired."""
-_MENDED = 5
+_MAX_REPAIRS = 5
 """How many neighbours in the wrong order are mended."""
 
 
@@ -42,22 +42,22 @@ class _Sorter(Generic[T]):
         self.values = values
         self._compare = less
 
-    def sort(self, low: int, high: int, bad_choices: int) -> None:
-        """Sort a range; ``bad_choices``: how many bad pivots are borne before heap sort takes over."""
+    def sort(self, low: int, high: int, bad_pivots: int) -> None:
+        """Sort a range; ``bad_pivots``: how many bad pivots are borne before heap sort takes over."""
         was_balanced = was_partitioned = True
-        while high - low > _SHORT:
-            if bad_choices == 0:
+        while high - low > _MAX_INSERTION_SORT:
+            if bad_pivots == 0:
                 self._heap_sort(low, high)
                 return
             if not was_balanced:
                 self._break_pattern(low, high)
-                bad_choices -= 1
+                bad_pivots -= 1
             pivot, pattern = self._choose_pivot(low, high)
             if pattern is _Pattern.DESCENDING:
                 self.values[low:high] = self.values[low:high][::-1]
                 pivot, pattern = high - 1 - (pivot - low), _Pattern.ASCENDING
             looks_sorted = was_balanced and was_partitioned and pattern is _Pattern.ASCENDING
-            if looks_sorted and self._mend(low, high):
+            if looks_sorted and self._partial_insertion_sort(low, high):
                 return
             if low > 0 and not self._less(low - 1, pivot):
                 low = self._partition_equal(low, high, pivot)
@@ -66,10 +66,10 @@ class _Sorter(Generic[T]):
             middle, was_partitioned = self._partition(low, high, pivot)
             was_balanced = min(middle - low, high - middle) >= threshold
             if middle - low < high - middle:
-                self.sort(low, middle, bad_choices)
+                self.sort(low, middle, bad_pivots)
                 low = middle + 1
             else:
-                self.sort(middle + 1, high, bad_choices)
+                self.sort(middle + 1, high, bad_pivots)
                 high = middle
         self._insertion_sort(low, high)
 
@@ -81,30 +81,30 @@ class _Sorter(Generic[T]):
 
     def _insertion_sort(self, low: int, high: int) -> None:
         for end in range(low + 1, high):
-            self._sink(end, low)
+            self._shift_down(end, low)
 
-    def _sink(self, place: int, low: int) -> None:
+    def _shift_down(self, place: int, low: int) -> None:
         while place > low and self._less(place, place - 1):
             self._swap(place, place - 1)
             place -= 1
 
-    def _mend(self, low: int, high: int) -> bool:
+    def _partial_insertion_sort(self, low: int, high: int) -> bool:
         """Whether the range is sorted, after a few neighbours were put right if it is long."""
         place = low + 1
-        for _ in range(_MENDED):
+        for _ in range(_MAX_REPAIRS):
             while place < high and not self._less(place, place - 1):
                 place += 1
             if place == high:
                 return True
-            if high - low < _LONG:
+            if high - low < _MIN_MEDIAN_OF_NINE:
                 return False
             self._swap(place, place - 1)
             if place - low >= 2:
-                self._sink(place - 1, 0)
-            self._rise(place, high)
+                self._shift_down(place - 1, 0)
+            self._shift_up(place, high)
         return False
 
-    def _rise(self, place: int, high: int) -> None:
+    def _shift_up(self, place: int, high: int) -> None:
         for later in range(place + 1, high):
             if not self._less(later, later - 1):
                 return
@@ -114,7 +114,7 @@ class _Sorter(Generic[T]):
         quarter = (high - low) // 4
         places = [low + quarter, low + 2 * quarter, low + 3 * quarter]
         swaps = 0
-        if high - low >= _LONG:
+        if high - low >= _MIN_MEDIAN_OF_NINE:
             for index, place in enumerate(places):
                 places[index], more = self._median(place - 1, place, place + 1)
                 swaps += more

@@ -18,7 +18,7 @@ ACROSS_CORES = "distribute-cpus-across-cores"
 STRICT_RESERVATION = "strict-cpu-reservation"
 BY_UNCORE = "prefer-align-cpus-by-uncorecache"
 
-_NOT_TOGETHER = (
+_EXCLUSIVE_PAIRS = (
     (FULL_PCPUS_ONLY, ACROSS_CORES),
     (ACROSS_NUMA, ACROSS_CORES),
     (BY_UNCORE, ACROSS_CORES),
@@ -31,7 +31,7 @@ def check_options(node: KubeletNode) -> None:
     chosen = frozenset(_chosen(node.config.cpu_options))
     for option in sorted(chosen - behaviour(node.config.parsed_version).cpu_policy_options):
         raise KubeletStartError(f'unknown CPU Manager Policy option: "{option}"')
-    for one, other in _NOT_TOGETHER:
+    for one, other in _EXCLUSIVE_PAIRS:
         if {one, other} <= chosen:
             raise KubeletStartError(f"static policy options {one} and {other} can not be used at the same time")
     if BY_SOCKET in chosen:

@@ -34,7 +34,7 @@ def take_packed(
     if by_uncore and not tally.is_satisfied():
         uncore.take_caches(tally, sorted_numa_nodes(tally), odd_parts=odd_uncore_parts)
     if is_spread:
-        spread.take_rest(tally, sorted_sockets(tally))
+        spread.take_from_sockets(tally, sorted_sockets(tally))
     else:
         _take_cores(tally)
         _take_threads(tally)
@@ -61,8 +61,8 @@ def sorted_sockets(tally: Tally) -> list[CpuSet]:
 
 def sorted_cores(tally: Tally) -> list[CpuSet]:
     """The cores with free CPUs in the order in which they are used up."""
-    outers = sorted_sockets(tally) if tally.topology.is_numa_first else sorted_numa_nodes(tally)
-    return nested(outers, tally.topology.machine.cpus_by_core, tally.free)
+    outer_groups = sorted_sockets(tally) if tally.topology.is_numa_first else sorted_numa_nodes(tally)
+    return nested(outer_groups, tally.topology.machine.cpus_by_core, tally.free)
 
 
 def _take_wide_groups(tally: Tally) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from purser.core.kubelet.pod import CPU, KubeletContainer, KubeletPod, QosClass, gives_back
+from purser.core.kubelet.pod import CPU, KubeletContainer, KubeletPod, QosClass, releases_resources
 from purser.core.kubelet.versions import Behaviour
 from purser.core.pod.manifest import ContainerKind
 
@@ -21,12 +21,12 @@ def pod_guaranteed_cpus(behaviour: Behaviour, pod: KubeletPod) -> int:
     sidecars = peak = 0
     for container in pod.containers:
         asked = guaranteed_cpus(pod, container)
-        if gives_back(behaviour, container):
+        if releases_resources(behaviour, container):
             peak = max(peak, sidecars + asked)
         elif container.kind is not ContainerKind.APP:
             sidecars += asked
-    return max(peak, sidecars + sum(guaranteed_cpus(pod, container) for container in _apps(pod)))
+    return max(peak, sidecars + sum(guaranteed_cpus(pod, container) for container in _app_containers(pod)))
 
 
-def _apps(pod: KubeletPod) -> Iterable[KubeletContainer]:
+def _app_containers(pod: KubeletPod) -> Iterable[KubeletContainer]:
     return (container for container in pod.containers if container.kind is ContainerKind.APP)

@@ -10,7 +10,7 @@ from purser.core.kubelet.cpumanager.taking import Tally
 from purser.core.kubelet.cpuset import CpuSet
 
 
-def take_rest(tally: Tally, sockets: Iterable[CpuSet]) -> None:
+def take_from_sockets(tally: Tally, sockets: Iterable[CpuSet]) -> None:
     """Take what is still needed from these sockets, one after the other."""
     for socket in sockets:
         if tally.is_satisfied():

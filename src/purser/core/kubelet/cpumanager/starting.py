@@ -23,7 +23,7 @@ def start(node: KubeletNode, saved: CpuState | None = None) -> CpuState | None:
     check_options(node)
     explicit = _explicitly_reserved(node)
     count = explicit.bit_count() or _reserved_count(node.config)
-    return validated(node, reserve(node, explicit, count), saved or CpuState(default=0, reserved=0))
+    return validate_saved(node, reserve(node, explicit, count), saved or CpuState(default=0, reserved=0))
 
 
 def _explicitly_reserved(node: KubeletNode) -> CpuSet:
@@ -47,7 +47,7 @@ def _reserved_count(config: KubeletConfig) -> int:
 
 def reserve(node: KubeletNode, explicit: CpuSet, count: int) -> CpuSet:
     """The reserved CPUs: those named, or ``count`` as any container would get them. Raises `KubeletStartError`."""
-    reserved = explicit or _reserved_by_choice(node, count)
+    reserved = explicit or _choose_reserved(node, count)
     if reserved.bit_count() != count:
         raise KubeletStartError(
             "[cpumanager] unable to reserve the required amount of CPUs "
@@ -56,7 +56,7 @@ def reserve(node: KubeletNode, explicit: CpuSet, count: int) -> CpuSet:
     return reserved
 
 
-def _reserved_by_choice(node: KubeletNode, count: int) -> CpuSet:
+def _choose_reserved(node: KubeletNode, count: int) -> CpuSet:
     config = node.config
     switches = behaviour(config.parsed_version)
     try:
@@ -65,7 +65,7 @@ def _reserved_by_choice(node: KubeletNode, count: int) -> CpuSet:
         return 0
 
 
-def validated(node: KubeletNode, reserved: CpuSet, saved: CpuState) -> CpuState:
+def validate_saved(node: KubeletNode, reserved: CpuSet, saved: CpuState) -> CpuState:
     """The saved state with these reserved CPUs, or a fresh one when it is empty.
 
     Raises `KubeletStartError` when it does not fit the machine (validateState): the administrator then drains the node

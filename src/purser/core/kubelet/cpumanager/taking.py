@@ -30,7 +30,7 @@ class Tally:
 
     def take_lowest(self, cpus: CpuSet) -> None:
         """Take the free CPUs with the lowest numbers out of some, as many as are needed."""
-        self.take(lowest(cpus & self.free, self.needed))
+        self.take(lowest_cpus(cpus & self.free, self.needed))
 
     def is_satisfied(self) -> bool:
         """Whether nothing more is needed."""
@@ -41,7 +41,7 @@ class Tally:
         return self.needed > self.free.bit_count()
 
 
-def lowest(cpus: CpuSet, count: int) -> CpuSet:
+def lowest_cpus(cpus: CpuSet, count: int) -> CpuSet:
     """The ``count`` CPUs with the lowest numbers."""
     chosen = 0
     for _ in range(min(count, cpus.bit_count())):

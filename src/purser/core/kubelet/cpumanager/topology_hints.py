@@ -12,7 +12,7 @@ from purser.core.kubelet.pod import CPU, KubeletContainer, KubeletPod
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
-_CANNOT_BE_MET: ResourceHints = {CPU: ()}
+_NO_HINTS: ResourceHints = {CPU: ()}
 
 
 def hints(
@@ -25,10 +25,10 @@ def hints(
         return None
     held = state.exclusive.get((pod.uid, container.name))
     if held is None:
-        return {CPU: _generate(node, assignable(state), reusable, requested)}
+        return {CPU: _generate_hints(node, assignable_cpus(state), reusable, requested)}
     if held.bit_count() != requested:
-        return _CANNOT_BE_MET
-    return {CPU: _generate(node, held, 0, requested)}
+        return _NO_HINTS
+    return {CPU: _generate_hints(node, held, 0, requested)}
 
 
 def pod_hints(node: KubeletNode, state: CpuState | None, pod: KubeletPod, reusable: CpuSet = 0) -> ResourceHints | None:
@@ -40,19 +40,19 @@ def pod_hints(node: KubeletNode, state: CpuState | None, pod: KubeletPod, reusab
     for container in pod.containers:
         held = state.exclusive.get((pod.uid, container.name))
         if held is not None and held.bit_count() != guaranteed_cpus(pod, container):
-            return _CANNOT_BE_MET
+            return _NO_HINTS
         all_held |= held or 0
     if all_held.bit_count() == requested:
-        return {CPU: _generate(node, all_held, 0, requested)}
-    return {CPU: _generate(node, assignable(state), reusable | all_held, requested)}
+        return {CPU: _generate_hints(node, all_held, 0, requested)}
+    return {CPU: _generate_hints(node, assignable_cpus(state), reusable | all_held, requested)}
 
 
-def assignable(state: CpuState) -> CpuSet:
+def assignable_cpus(state: CpuState) -> CpuSet:
     """CPUs that a container may get for itself."""
     return state.default & ~state.reserved
 
 
-def _generate(node: KubeletNode, available: CpuSet, reusable: CpuSet, requested: int) -> tuple[Hint, ...]:
+def _generate_hints(node: KubeletNode, available: CpuSet, reusable: CpuSet, requested: int) -> tuple[Hint, ...]:
     """A hint for each set of NUMA nodes that holds all reusable CPUs and with them enough; preferred are those with as
     few nodes as the request needs on an empty machine, or with align-by-socket as few sockets.
 

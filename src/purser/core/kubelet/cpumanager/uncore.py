@@ -6,7 +6,7 @@ can hold all that is left, that. What fits into no cache is packed core by core.
 
 from collections.abc import Iterable
 
-from purser.core.kubelet.cpumanager.taking import Tally, lowest, nested
+from purser.core.kubelet.cpumanager.taking import Tally, lowest_cpus, nested
 from purser.core.kubelet.cpuset import CpuSet, cpus_of
 
 
@@ -36,7 +36,7 @@ def _take_part(tally: Tally, cache: CpuSet, odd_parts: bool) -> None:
     per_core = tally.topology.cpus_per_core
     part = _free_cpus_of_cores(tally, cache, -(-tally.needed // per_core) if odd_parts else tally.needed // per_core)
     if odd_parts and tally.needed % 2 and per_core > 1 and part.bit_count() > tally.needed:
-        part = lowest(part, part.bit_count() - 1)
+        part = lowest_cpus(part, part.bit_count() - 1)
     if part.bit_count() == tally.needed:
         tally.take(part)
 

@@ -10,7 +10,7 @@ Not here: sockets and files, and the merging of plugins' responses into a contai
 protobuf messages (`purser.lab.kubelet`).
 """
 
-from purser.core.kubelet.devicemanager.allocation import allocate, left_before
+from purser.core.kubelet.devicemanager.allocation import allocate, reusable_devices
 from purser.core.kubelet.devicemanager.holdings import free_all_but, held_by
 from purser.core.kubelet.devicemanager.plugins import (
     Capacity,
@@ -36,11 +36,11 @@ __all__ = [
     "held_by",
     "hints",
     "is_device_resource",
-    "left_before",
     "pod_hints",
     "register",
     "registered",
     "restore",
+    "reusable_devices",
     "stop",
     "update",
     "with_plugins_of",

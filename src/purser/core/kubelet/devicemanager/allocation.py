@@ -16,12 +16,12 @@ from purser.core.kubelet.asks import (
     PreferredAllocation,
 )
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
-from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
+from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount_allocated
 from purser.core.kubelet.devicemanager.plugins import is_device_resource, with_plugins_of
 from purser.core.kubelet.devicemanager.topologyhints import Reusable
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, releases_resources
 from purser.core.kubelet.state import ContainerKey, DeviceManagerState, KubeletNode, KubeletState, PluginResource
 from purser.core.kubelet.versions import Behaviour, behaviour
 
@@ -186,10 +186,10 @@ def _call_allocate(
     """One Allocate call. After a failure kubelet recounts the allocated devices, after an empty answer it does not."""
     if state.devices.resources[want.resource].stopped_at is not None:
         # kubelet prints its endpoint's fields, pointers among them, where the resource stands here.
-        return _recounted(state), f"endpoint {want.resource} has been stopped"
+        return _recount_devices(state), f"endpoint {want.resource} has been stopped"
     state, answer = yield from _asked(Allocate(want.container, want.resource, ids, state))
     if isinstance(answer, FailedAnswer):
-        return state if answer.is_empty_response else _recounted(state), answer.message
+        return state if answer.is_empty_response else _recount_devices(state), answer.message
     if isinstance(answer, tuple):
         raise TypeError(
             f"the response to Allocate for {want.resource} is IDs: send a serialized ContainerAllocateResponse"
@@ -212,12 +212,12 @@ def _reusable_after(
     changed = dict(reusable)
     for resource, allocation in held_by(state, key).items():
         before = reusable.get(resource, frozenset())
-        is_left = gives_back(rules, container)
-        changed[resource] = before | allocation.device_ids if is_left else before - allocation.device_ids
+        is_reusable = releases_resources(rules, container)
+        changed[resource] = before | allocation.device_ids if is_reusable else before - allocation.device_ids
     return changed
 
 
-def left_before(rules: Behaviour, state: DeviceManagerState, pod: KubeletPod, name: str) -> Reusable:
+def reusable_devices(rules: Behaviour, state: DeviceManagerState, pod: KubeletPod, name: str) -> Reusable:
     """The devices that the init containers before this one leave to it, by resource."""
     left: Reusable = {}
     for container in pod.containers:
@@ -236,5 +236,5 @@ def _take(state: KubeletState, resource: str, ids: frozenset[str]) -> KubeletSta
     return replace(state, devices=replace(state.devices, allocated={**state.devices.allocated, resource: taken}))
 
 
-def _recounted(state: KubeletState) -> KubeletState:
-    return replace(state, devices=recount(state.devices))
+def _recount_devices(state: KubeletState) -> KubeletState:
+    return replace(state, devices=recount_allocated(state.devices))

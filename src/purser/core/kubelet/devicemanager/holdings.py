@@ -46,7 +46,7 @@ def hold(
     return replace(state, held={**state.held, key: {**held_by(state, key), resource: new}})
 
 
-def recount(state: DeviceManagerState) -> DeviceManagerState:
+def recount_allocated(state: DeviceManagerState) -> DeviceManagerState:
     """Only held devices are allocated."""
     return replace(state, allocated=counted(state.held))
 

@@ -79,7 +79,7 @@ def capacity(state: DeviceManagerState, now: float) -> tuple[DeviceManagerState,
     """What the node has; forgets those resources whose plugin stayed away for longer than the grace."""
     for name, known in state.resources.items():
         if known.is_listed and known.stopped_at is not None and now - known.stopped_at > ENDPOINT_STOP_GRACE_PERIOD_S:
-            state = _forgotten(state, name, known)
+            state = _forget_plugin(state, name, known)
     listed = {name: known for name, known in state.resources.items() if known.is_listed}
     gone = dict.fromkeys(sorted(state.removed), 0)
     found = Capacity(
@@ -122,7 +122,7 @@ def restore(
     return DeviceManagerState(resources=dict.fromkeys(resources, waiting), held=held, allocated=counted(held))
 
 
-def _forgotten(state: DeviceManagerState, name: str, known: PluginResource) -> DeviceManagerState:
+def _forget_plugin(state: DeviceManagerState, name: str, known: PluginResource) -> DeviceManagerState:
     """Out of the grace. The devices stay known by id, as in kubelet: a pod that wants them gets topology hints still
     (none that could be met)."""
     empty = replace(known, healthy=frozenset(), unhealthy=frozenset(), is_listed=False, options=PluginOptions())

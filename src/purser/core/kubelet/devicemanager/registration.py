@@ -13,8 +13,8 @@ def register_refusal(version: str, resource: str) -> str | None:
     """The error of a Register call on kubelet.sock; None when it is accepted."""
     if version != API_VERSION:
         return (
-            f"requested API version {_quoted(version)} is not supported by kubelet. "
-            f"Supported version is [{_quoted(API_VERSION)}]"
+            f"requested API version {_quote(version)} is not supported by kubelet. "
+            f"Supported version is [{_quote(API_VERSION)}]"
         )
     return None if is_extended_resource(resource) else _invalid_name(resource)
 
@@ -37,9 +37,9 @@ def is_extended_resource(name: str) -> bool:
 
 
 def _invalid_name(resource: str) -> str:
-    return f"the ResourceName {_quoted(resource)} is invalid"
+    return f"the ResourceName {_quote(resource)} is invalid"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """As Go's ``%q`` writes printable text."""
     return json.dumps(text, ensure_ascii=False)

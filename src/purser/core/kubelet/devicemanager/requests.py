@@ -1,7 +1,7 @@
 """How many devices a container, and a pod as a whole, asks for."""
 
 from purser.core.kubelet.devicemanager.plugins import is_device_resource
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, releases_resources
 from purser.core.kubelet.state import DeviceManagerState
 from purser.core.kubelet.versions import Behaviour
 from purser.core.pod.manifest import ContainerKind
@@ -22,7 +22,7 @@ def pod_request(behaviour: Behaviour, state: DeviceManagerState, pod: KubeletPod
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in pod.containers:
-        is_init = gives_back(behaviour, container)
+        is_init = releases_resources(behaviour, container)
         for name, n in container_request(state, container).items():
             if is_init:
                 peak[name] = max(peak.get(name, 0), n + sidecars.get(name, 0))

@@ -8,7 +8,7 @@ from operator import or_
 from purser.core.kubelet.devicemanager.holdings import held_by, held_by_pod
 from purser.core.kubelet.devicemanager.requests import container_request, pod_request
 from purser.core.kubelet.hints import Hint, ResourceHints
-from purser.core.kubelet.masks import Mask, mask_of, most_masks, nodes_of
+from purser.core.kubelet.masks import Mask, mask_of, masks_up_to_limit, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
 from purser.core.kubelet.state import DeviceManagerState, KubeletNode, PluginDevice, PluginResource
 from purser.core.kubelet.versions import Behaviour, behaviour
@@ -21,7 +21,7 @@ Hints = tuple[Hint, ...]
 Placements = list[tuple[Mask, int]]
 """Distinct sets of NUMA nodes, and how many devices are at each."""
 
-_USUAL_NODES = 8
+_DEFAULT_MAX_NODES = 8
 """kubelet's default limit, beyond which it does not start with any policy but none."""
 
 
@@ -98,21 +98,21 @@ def generate_hints(
     free = _placements(node, _listed(resource, available))
     bound = [device for device in _listed(resource, reusable) if device.numa_nodes is not None]
     needed = frozenset(_known_mask(node, device.numa_nodes) for device in bound)
-    nodes = _enumerated(node, everything)
+    nodes = _nodes_to_enumerate(node, everything)
     smallest = len(nodes)
     found: list[Mask] = []
-    for mask in most_masks(nodes):
+    for mask in masks_up_to_limit(nodes):
         width = mask.bit_count()
         if width < smallest and _count(everything, mask) >= request:
             smallest = width
-        if all(mask & must for must in needed) and len(bound) + _count(free, mask) >= request:
+        if all(mask & required_mask for required_mask in needed) and len(bound) + _count(free, mask) >= request:
             found.append(mask)
     return tuple(Hint(mask, mask.bit_count() == smallest) for mask in found)
 
 
-def _enumerated(node: KubeletNode, everything: Placements) -> tuple[int, ...]:
+def _nodes_to_enumerate(node: KubeletNode, everything: Placements) -> tuple[int, ...]:
     machine = node.machine.numa_nodes
-    if _behaviour(node).enumerates_bearing_nodes_only or len(machine) > _USUAL_NODES:
+    if _behaviour(node).enumerates_bearing_nodes_only or len(machine) > _DEFAULT_MAX_NODES:
         return nodes_of(reduce(or_, (mask for mask, _ in everything), 0))
     return tuple(numa.node for numa in machine)
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Sequence
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
 from purser.core.kubelet.memorymanager.asked import Amounts, of_container
-from purser.core.kubelet.memorymanager.hinting import Reusable, best, calculate, of_memory
-from purser.core.kubelet.memorymanager.tables import Nodes, assign, breaks_groups, has_free, release
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
+from purser.core.kubelet.memorymanager.hinting import Reusable, best, calculate_hints, of_memory
+from purser.core.kubelet.memorymanager.tables import Nodes, assign, has_free, release, violates_groups
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, releases_resources
 from purser.core.kubelet.state import ContainerKey, KubeletNode, MemoryBlock, MemoryState
 from purser.core.kubelet.versions import Behaviour, behaviour
 
@@ -47,17 +47,17 @@ def allocate(
 def _choose(switches: Behaviour, nodes: Nodes, asked: Amounts, hint: Hint, reusable: Reusable) -> Mask:
     """The nodes to take from: the hint's, or the default ones where it names none, widened until they suffice."""
     if hint.mask is None:
-        hint = _default(nodes, asked, hint, reusable)
+        hint = _default_hint(nodes, asked, hint, reusable)
     if not has_free(nodes, hint.mask or 0, asked):
-        hint = _extended(nodes, asked, hint, reusable)
+        hint = _extend_hint(nodes, asked, hint, reusable)
     mask = hint.mask or 0
-    if switches.guards_memory_groups and breaks_groups(nodes, mask):
+    if switches.guards_memory_groups and violates_groups(nodes, mask):
         raise _CannotAllocateError("[memorymanager] preferred hint violates NUMA node allocation")
     return mask
 
 
-def _default(nodes: Nodes, asked: Amounts, hint: Hint, reusable: Reusable) -> Hint:
-    default = best(of_memory(calculate(nodes, asked, reusable)))
+def _default_hint(nodes: Nodes, asked: Amounts, hint: Hint, reusable: Reusable) -> Hint:
+    default = best(of_memory(calculate_hints(nodes, asked, reusable)))
     if default is None:
         raise _CannotAllocateError(
             "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
@@ -67,10 +67,10 @@ def _default(nodes: Nodes, asked: Amounts, hint: Hint, reusable: Reusable) -> Hi
     return default
 
 
-def _extended(nodes: Nodes, asked: Amounts, hint: Hint, reusable: Reusable) -> Hint:
+def _extend_hint(nodes: Nodes, asked: Amounts, hint: Hint, reusable: Reusable) -> Hint:
     """The best set that has the hint's nodes among its own: the merge may have left only a part of our hint."""
     mask = hint.mask or 0
-    found = of_memory(calculate(nodes, asked, reusable))
+    found = of_memory(calculate_hints(nodes, asked, reusable))
     extended = best(wider for wider in found if (wider.mask or 0) & mask == mask)
     if extended is None:
         raise _CannotAllocateError("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
@@ -91,7 +91,7 @@ def _reusable_after(
 ) -> dict[tuple[Mask, str], int]:
     """An init container leaves the larger of what it and those before it had, everything else uses that up."""
     after = dict(reusable)
-    is_init = gives_back(switches, container)
+    is_init = releases_resources(switches, container)
     for block in blocks:
         key = (block.nodes, block.resource)
         left = after.get(key, 0)
@@ -108,11 +108,11 @@ def _shrink_init_blocks(
     left = {(block.nodes, block.resource): block.size for block in blocks}
     for key in _init_keys_before(switches, pod, container):
         if key in changed:
-            changed[key] = tuple(_shrunk(block, left) for block in changed[key])
+            changed[key] = tuple(_shrink_block(block, left) for block in changed[key])
     return MemoryState(state.nodes, changed)
 
 
-def _shrunk(block: MemoryBlock, left: dict[tuple[Mask, str], int]) -> MemoryBlock:
+def _shrink_block(block: MemoryBlock, left: dict[tuple[Mask, str], int]) -> MemoryBlock:
     """The block without what is used again; ``left`` counts down."""
     key = (block.nodes, block.resource)
     used = min(block.size, left.get(key, 0))
@@ -125,21 +125,21 @@ def _init_keys_before(switches: Behaviour, pod: KubeletPod, container: KubeletCo
     for earlier in pod.containers:
         if earlier.name == container.name:
             return
-        if gives_back(switches, earlier):
+        if releases_resources(switches, earlier):
             yield pod.uid, earlier.name
 
 
 def free_all_but(state: MemoryState, active_uids: Collection[str]) -> MemoryState:
     """The state without what pods hold that are no longer active (removeStaleState)."""
-    return _without(state, sorted(key for key in state.blocks if key[0] not in active_uids))
+    return _without_containers(state, sorted(key for key in state.blocks if key[0] not in active_uids))
 
 
 def remove(state: MemoryState, key: ContainerKey) -> MemoryState:
     """The state without what one container holds; the same state when it holds nothing."""
-    return _without(state, [key] if key in state.blocks else [])
+    return _without_containers(state, [key] if key in state.blocks else [])
 
 
-def _without(state: MemoryState, gone: Sequence[ContainerKey]) -> MemoryState:
+def _without_containers(state: MemoryState, gone: Sequence[ContainerKey]) -> MemoryState:
     if not gone:
         return state
     nodes, ended = state.nodes, set(gone)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from purser.core.kubelet.pod import MEMORY, KubeletContainer, KubeletPod, gives_back
+from purser.core.kubelet.pod import MEMORY, KubeletContainer, KubeletPod, releases_resources
 from purser.core.kubelet.versions import Behaviour
 from purser.core.pod.manifest import ContainerKind
 
@@ -28,7 +28,7 @@ def of_pod(behaviour: Behaviour, pod: KubeletPod) -> Amounts:
     sidecars: dict[str, int] = {}
     inits: dict[str, int] = {}
     for container in pod.containers:
-        is_init = gives_back(behaviour, container)
+        is_init = releases_resources(behaviour, container)
         for name, size in of_container(container).items():
             if is_init:
                 inits[name] = max(inits.get(name, 0), sidecars.get(name, 0) + size)

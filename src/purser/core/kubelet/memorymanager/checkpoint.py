@@ -65,8 +65,8 @@ def encode(policy: str, state: MemoryState, *, with_data: bool = False) -> str:
     with additions."""
     file = _File(
         policy_name=policy,
-        machine_state={number: _wire_node(node) for number, node in state.nodes.items()},
-        entries=_wire_entries(state),
+        machine_state={number: _encode_node(node) for number, node in state.nodes.items()},
+        entries=_encode_entries(state),
     )
     value = {"policyName": policy, "machineState": _sorted_as_text(file.machine_state or {})}
     if file.entries:
@@ -76,12 +76,12 @@ def encode(policy: str, state: MemoryState, *, with_data: bool = False) -> str:
     return go_json(with_data_of(written, value) if with_data else written)
 
 
-def _wire_node(node: MemoryNode) -> _Node:
+def _encode_node(node: MemoryNode) -> _Node:
     tables = {name: _Table(*msgspec.structs.astuple(table)) for name, table in node.tables.items()}
     return _Node(node.assignments, tables, list(nodes_of(node.group)))
 
 
-def _wire_entries(state: MemoryState) -> dict[str, dict[str, list[_Block] | None] | None]:
+def _encode_entries(state: MemoryState) -> dict[str, dict[str, list[_Block] | None] | None]:
     entries: dict[str, dict[str, list[_Block] | None]] = {}
     for (uid, container), blocks in state.blocks.items():
         entries.setdefault(uid, {})[container] = [_Block(list(nodes_of(b.nodes)), b.resource, b.size) for b in blocks]

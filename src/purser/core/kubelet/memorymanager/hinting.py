@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from purser.core.kubelet.hints import Hint, ProviderHints
-from purser.core.kubelet.masks import Mask, most_masks
+from purser.core.kubelet.masks import Mask, masks_up_to_limit
 from purser.core.kubelet.memorymanager.asked import Amounts, of_container, of_pod
-from purser.core.kubelet.memorymanager.tables import Nodes, allocatable_in, breaks_groups, free_in
+from purser.core.kubelet.memorymanager.tables import Nodes, allocatable_bytes, free_bytes, violates_groups
 from purser.core.kubelet.pod import MEMORY, KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletNode, MemoryBlock, MemoryState
 from purser.core.kubelet.versions import behaviour
@@ -13,10 +13,10 @@ from purser.core.kubelet.versions import behaviour
 Reusable = Mapping[tuple[Mask, str], int]
 """What finished init containers of the pod under admission left behind: bytes by node set and resource."""
 
-EVERY_NODE_UP_TO = 8
+MAX_NODES_ENUMERATED = 8
 """On machines with more NUMA nodes only those count that could add memory or are in a group. kubelet itself goes
 through all 2^n sets (and would not end with 34 nodes); what is left out are wider sets than necessary, none of them
-preferred. Of many nodes that count, see `purser.core.kubelet.masks.most_masks`."""
+preferred. Of many nodes that count, see `purser.core.kubelet.masks.masks_up_to_limit`."""
 
 
 def hints(
@@ -29,7 +29,7 @@ def hints(
         return None
     asked = of_container(container)
     held = state.blocks.get((pod.uid, container.name))
-    return calculate(state.nodes, asked, reusable) if held is None else _from_blocks(held, asked)
+    return calculate_hints(state.nodes, asked, reusable) if held is None else _hints_from_blocks(held, asked)
 
 
 def pod_hints(node: KubeletNode, state: MemoryState, pod: KubeletPod) -> ProviderHints:
@@ -40,24 +40,24 @@ def pod_hints(node: KubeletNode, state: MemoryState, pod: KubeletPod) -> Provide
     for container in pod.containers:
         held = state.blocks.get((pod.uid, container.name))
         if held is not None:
-            return _from_blocks(held, asked)
-    return calculate(state.nodes, asked, {})
+            return _hints_from_blocks(held, asked)
+    return calculate_hints(state.nodes, asked, {})
 
 
-def _from_blocks(blocks: Sequence[MemoryBlock], asked: Amounts) -> ProviderHints:
+def _hints_from_blocks(blocks: Sequence[MemoryBlock], asked: Amounts) -> ProviderHints:
     """The nodes that are held already (regenerateHints); None where something else is asked for than is held."""
     if len(blocks) != len(asked) or any(asked.get(block.resource) != block.size for block in blocks):
         return None
     return {block.resource: (Hint(block.nodes, True),) for block in blocks}
 
 
-def calculate(nodes: Nodes, asked: Amounts, reusable: Reusable) -> dict[str, tuple[Hint, ...]]:
+def calculate_hints(nodes: Nodes, asked: Amounts, reusable: Reusable) -> dict[str, tuple[Hint, ...]]:
     """The hints for a request, the same for each resource (calculateHints): sets of nodes with enough free of all,
     preferred when no smaller set could ever have enough."""
     widths = [
         (mask, mask.bit_count())
-        for mask in most_masks(_nodes_that_count(nodes, asked))
-        if all(allocatable_in(nodes, mask, resource) >= size for resource, size in asked.items())
+        for mask in masks_up_to_limit(_relevant_nodes(nodes, asked))
+        if all(allocatable_bytes(nodes, mask, resource) >= size for resource, size in asked.items())
     ]
     if not widths or not asked:
         return {}
@@ -68,18 +68,18 @@ def calculate(nodes: Nodes, asked: Amounts, reusable: Reusable) -> dict[str, tup
     return dict.fromkeys(asked, found) if found else {}
 
 
-def _nodes_that_count(nodes: Nodes, asked: Amounts) -> list[int]:
-    if len(nodes) <= EVERY_NODE_UP_TO:
+def _relevant_nodes(nodes: Nodes, asked: Amounts) -> list[int]:
+    if len(nodes) <= MAX_NODES_ENUMERATED:
         return sorted(nodes)
-    return [n for n in sorted(nodes) if nodes[n].assignments or any(allocatable_in(nodes, 1 << n, r) for r in asked)]
+    return [n for n in sorted(nodes) if nodes[n].assignments or any(allocatable_bytes(nodes, 1 << n, r) for r in asked)]
 
 
 def _is_possible(nodes: Nodes, mask: Mask, asked: Amounts, reusable: Reusable) -> bool:
     """Whether a set respects the groups and has enough free, counting what this very set may use again."""
     is_single = mask.bit_count() == 1
-    if breaks_groups(nodes, mask) or (is_single and nodes[mask.bit_length() - 1].group != mask):
+    if violates_groups(nodes, mask) or (is_single and nodes[mask.bit_length() - 1].group != mask):
         return False
-    return all(free_in(nodes, mask, name) + reusable.get((mask, name), 0) >= size for name, size in asked.items())
+    return all(free_bytes(nodes, mask, name) + reusable.get((mask, name), 0) >= size for name, size in asked.items())
 
 
 def best(found: Iterable[Hint]) -> Hint | None:

@@ -16,17 +16,17 @@ def start(node: KubeletNode, saved: MemoryState | None = None) -> MemoryState:
     Raises `KubeletStartError` with kubelet's message. Its check that reservedMemory adds up to systemReserved,
     kubeReserved and the hard eviction threshold is not here: `KubeletConfig` does not know these.
     """
-    fresh = _fresh(node)
+    fresh = _initial_nodes(node)
     if saved is None or not saved.nodes:
         if saved is not None and saved.blocks:
             raise KubeletStartError("[memorymanager] machine state can not be empty when it has memory assignments")
         return MemoryState(fresh)
-    if not _are_equal(saved.nodes, _expected(fresh, saved)):
+    if not _are_equal(saved.nodes, _expected_nodes(fresh, saved)):
         raise KubeletStartError("[memorymanager] the expected machine state is different from the real one")
     return saved
 
 
-def _fresh(node: KubeletNode) -> dict[int, MemoryNode]:
+def _initial_nodes(node: KubeletNode) -> dict[int, MemoryNode]:
     reserved = node.config.reserved_memory
     numbers = {numa.node for numa in node.machine.numa_nodes}
     for number in sorted(reserved.keys() - numbers):
@@ -52,7 +52,7 @@ def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
     return MemoryTable(total=total, system_reserved=reserved, allocatable=allocatable, reserved=0, free=allocatable)
 
 
-def _expected(fresh: Nodes, saved: MemoryState) -> Nodes:
+def _expected_nodes(fresh: Nodes, saved: MemoryState) -> Nodes:
     """What the machine would look like if the saved blocks were assigned now."""
     nodes = fresh
     for (pod, container), blocks in sorted(saved.blocks.items()):
@@ -81,7 +81,7 @@ def _are_tables_equal(saved: Nodes, expected: Nodes, number: int) -> bool:
     mine, theirs = saved[number].tables, expected[number].tables
     return mine.keys() == theirs.keys() and all(
         _hardware(mine[name]) == _hardware(theirs[name])
-        and _used(saved, saved[number].group, name) == _used(expected, saved[number].group, name)
+        and _used_bytes(saved, saved[number].group, name) == _used_bytes(expected, saved[number].group, name)
         for name in mine
     )
 
@@ -90,6 +90,6 @@ def _hardware(table: MemoryTable) -> tuple[int, int, int]:
     return table.total, table.system_reserved, table.allocatable
 
 
-def _used(nodes: Nodes, group: int, resource: str) -> tuple[int, int]:
+def _used_bytes(nodes: Nodes, group: int, resource: str) -> tuple[int, int]:
     tables = [nodes[n].tables[resource] for n in nodes_of(group) if n in nodes and resource in nodes[n].tables]
     return sum(table.free for table in tables), sum(table.reserved for table in tables)

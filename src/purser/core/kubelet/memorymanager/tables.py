@@ -11,19 +11,19 @@ from purser.core.kubelet.state import MemoryBlock, MemoryNode, MemoryTable
 Nodes = Mapping[int, MemoryNode]
 
 
-def free_in(nodes: Nodes, mask: Mask, resource: str) -> int:
+def free_bytes(nodes: Nodes, mask: Mask, resource: str) -> int:
     """Free bytes on the nodes of a mask."""
     return sum(table.free for table in _tables(nodes, mask, resource))
 
 
-def allocatable_in(nodes: Nodes, mask: Mask, resource: str) -> int:
+def allocatable_bytes(nodes: Nodes, mask: Mask, resource: str) -> int:
     """Bytes on the nodes of a mask that pods may have, free or not."""
     return sum(table.allocatable for table in _tables(nodes, mask, resource))
 
 
 def has_free(nodes: Nodes, mask: Mask, asked: Amounts) -> bool:
     """Whether as much is free on the nodes of a mask (isAffinitySatisfyRequest)."""
-    return all(free_in(nodes, mask, resource) >= size for resource, size in asked.items())
+    return all(free_bytes(nodes, mask, resource) >= size for resource, size in asked.items())
 
 
 def _tables(nodes: Nodes, mask: Mask, resource: str) -> list[MemoryTable]:
@@ -41,7 +41,7 @@ def assign(nodes: Nodes, block: MemoryBlock, new_bytes: int) -> Nodes:
         taken = min(new_bytes, node.tables[block.resource].free) if block.resource in node.tables else 0
         new_bytes -= taken
         changed[number] = replace(
-            _moved(node, block.resource, taken), group=block.nodes, assignments=node.assignments + 1
+            _reserve_bytes(node, block.resource, taken), group=block.nodes, assignments=node.assignments + 1
         )
     return changed
 
@@ -57,14 +57,14 @@ def release(nodes: Nodes, block: MemoryBlock) -> Nodes:
         left -= given
         assignments = node.assignments - 1
         changed[number] = replace(
-            _moved(node, block.resource, -given),
+            _reserve_bytes(node, block.resource, -given),
             group=node.group if assignments else 1 << number,
             assignments=assignments,
         )
     return changed
 
 
-def _moved(node: MemoryNode, resource: str, size: int) -> MemoryNode:
+def _reserve_bytes(node: MemoryNode, resource: str, size: int) -> MemoryNode:
     """A node with so many bytes moved from free to reserved."""
     if not size:
         return node
@@ -73,7 +73,7 @@ def _moved(node: MemoryNode, resource: str, size: int) -> MemoryNode:
     return replace(node, tables={**node.tables, resource: moved})
 
 
-def breaks_groups(nodes: Nodes, mask: Mask) -> bool:
+def violates_groups(nodes: Nodes, mask: Mask) -> bool:
     """Whether an allocation over several nodes meets one that is used alone or by another group
     (isAffinityViolatingNUMAAllocations). kubelet never objects to a single node here, also not to one in a group."""
     if mask.bit_count() == 1:

@@ -10,7 +10,7 @@ admission, and since when a plugin has been gone.
 """
 
 from purser.core.kubelet.report.coherence import check_coherence
-from purser.core.kubelet.report.compaction import compacted
+from purser.core.kubelet.report.compaction import compact_state
 from purser.core.kubelet.report.format import (
     MAX_REPORT_BYTES,
     KubeletReport,
@@ -29,7 +29,7 @@ __all__ = [
     "ReportError",
     "aligns",
     "check_coherence",
-    "compacted",
+    "compact_state",
     "decode",
     "encode",
     "node_of",

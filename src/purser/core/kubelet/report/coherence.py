@@ -60,8 +60,8 @@ def _machine_problems(machine: Machine) -> Iterator[str]:
         yield f"NUMA nodes {numbers} are not in ascending order"
     if len({cpu.cpu for cpu in machine.cpus}) < len(machine.cpus):
         yield "a CPU belongs to two NUMA nodes"
-    if strange := set(machine.cpus_by_numa) - set(numbers):
-        yield f"CPUs are on NUMA nodes {sorted(strange)}, which do not exist on the machine"
+    if unknown := set(machine.cpus_by_numa) - set(numbers):
+        yield f"CPUs are on NUMA nodes {sorted(unknown)}, which do not exist on the machine"
     if len(machine.cpus_by_numa) > MAX_COMBINED:
         yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, but at most {MAX_COMBINED} are supported"
     for name, parts in (("sockets", machine.cpus_by_socket), ("uncore caches", machine.cpus_by_uncore)):
@@ -94,9 +94,9 @@ def _resource_problems(machine: Machine, name: str, resource: PluginResource) ->
             "supported"
         )
         return
-    bearing = machine.nodes_mask & mask_of(number for place in places for number in place)
-    if bearing.bit_count() > MAX_COMBINED:
-        yield (f"devices of {name!r} are on {bearing.bit_count()} NUMA nodes, but at most {MAX_COMBINED} are supported")
+    occupied = machine.nodes_mask & mask_of(number for place in places for number in place)
+    if occupied.bit_count() > MAX_COMBINED:
+        yield f"devices of {name!r} are on {occupied.bit_count()} NUMA nodes, but at most {MAX_COMBINED} are supported"
 
 
 def _cpu_problems(machine: Machine, cpus: CpuState) -> Iterator[str]:
@@ -130,9 +130,9 @@ def _memory_problems(machine: Machine, memory: MemoryState) -> Iterator[str]:
         yield "memory is assigned without a NUMA node, or on a NUMA node without memory"
     if any(block.size < 0 for block in _blocks(memory)):
         yield "a negative amount of memory is assigned"
-    counting: Mask = mask_of(number for number, node in memory.nodes.items() if _counts(node))
-    if counting.bit_count() > MAX_COMBINED:
-        yield f"{counting.bit_count()} NUMA nodes have memory, but at most {MAX_COMBINED} are supported"
+    nodes_with_memory: Mask = mask_of(number for number, node in memory.nodes.items() if _counts(node))
+    if nodes_with_memory.bit_count() > MAX_COMBINED:
+        yield f"{nodes_with_memory.bit_count()} NUMA nodes have memory, but at most {MAX_COMBINED} are supported"
 
 
 def _counts(node: MemoryNode) -> bool:

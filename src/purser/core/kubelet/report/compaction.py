@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletState, PluginResource
 
 
-def compacted(state: KubeletState, keep: Collection[str] = ()) -> KubeletState:
+def compact_state(state: KubeletState, keep: Collection[str] = ()) -> KubeletState:
     """The state with the devices of every resource but those in ``keep`` renamed to 0, 1, 2 and so on, in an order
     that makes ranges of those that are alike and held together."""
     names = {resource: _new_names(state.devices, resource) for resource in _held_or_listed(state.devices) - set(keep)}
     devices = replace(
         state.devices,
-        resources={name: _renamed(of, names.get(name)) for name, of in state.devices.resources.items()},
+        resources={name: _rename_devices(of, names.get(name)) for name, of in state.devices.resources.items()},
         held={
             key: {name: _renamed_allocation(of, names.get(name)) for name, of in held.items()}
             for key, held in state.devices.held.items()
@@ -45,7 +45,7 @@ def _new_names(devices: DeviceManagerState, resource: str) -> dict[str, str]:
     return {id_: str(number) for number, id_ in enumerate(order)}
 
 
-def _renamed(resource: PluginResource, names: Mapping[str, str] | None) -> PluginResource:
+def _rename_devices(resource: PluginResource, names: Mapping[str, str] | None) -> PluginResource:
     if names is None:
         return resource
     return replace(

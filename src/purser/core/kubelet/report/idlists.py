@@ -9,16 +9,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 IdList = tuple[tuple[str, str], ...]
 """(prefix, ranges), ascending."""
 
-_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
+_NUMBERED_ID = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-def compact(ids: Collection[str]) -> IdList:
+def compact_ids(ids: Collection[str]) -> IdList:
     """The ids as a list; order and repetitions are lost."""
     numbers: dict[str, list[int]] = {}
     plain = []
     for id_ in set(ids):
-        found = _NUMBERED.fullmatch(id_)
+        found = _NUMBERED_ID.fullmatch(id_)
         if found is None:
             plain.append((id_, ""))
         else:
@@ -26,11 +26,11 @@ def compact(ids: Collection[str]) -> IdList:
     return tuple(sorted([*plain, *((prefix, _ranges(sorted(of))) for prefix, of in numbers.items())]))
 
 
-def expand(ids: IdList, limit: int) -> tuple[str, ...]:
+def expand_ids(ids: IdList, limit: int) -> tuple[str, ...]:
     """The ids of a list. Raises ValueError for what is not a range, and for more than ``limit`` ids."""
     found: list[str] = []
     for prefix, ranges in ids:
-        for first, last in _parsed(ranges) if ranges else ():
+        for first, last in _parse_ranges(ranges) if ranges else ():
             if len(found) + last - first >= limit:
                 raise ValueError(f"more than {limit} device IDs at {prefix!r}")
             found.extend(f"{prefix}{number}" for number in range(first, last + 1))
@@ -57,7 +57,7 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _parsed(ranges: str) -> Iterator[tuple[int, int]]:
+def _parse_ranges(ranges: str) -> Iterator[tuple[int, int]]:
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)
         if found is None or int(found[2] or found[1]) < int(found[1]):

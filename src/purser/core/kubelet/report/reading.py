@@ -19,7 +19,7 @@ from purser.core.kubelet.report.format import (
     ResourceReport,
     aligns,
 )
-from purser.core.kubelet.report.idlists import IdList, expand
+from purser.core.kubelet.report.idlists import IdList, expand_ids
 from purser.core.kubelet.state import (
     Allocation,
     ContainerKey,
@@ -50,12 +50,14 @@ def node_of(report: KubeletReport) -> KubeletNode:
             "kubelet aligns resources, but its report contains only its configuration, so its "
             "admission cannot be predicted"
         )
-    return KubeletNode(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
+    return KubeletNode(
+        replace(report.config, version=report.version), _raise_as_report_error(lambda: _machine(report.machine))
+    )
 
 
 def state_of(report: KubeletReport) -> KubeletState:
     """What the node's kubelet knows and has given away. Raises `ReportError`."""
-    return _checked(lambda: _state(report))
+    return _raise_as_report_error(lambda: _state(report))
 
 
 def _machine(report: MachineReport | None) -> Machine:
@@ -88,7 +90,7 @@ def _resource(report: ResourceReport, budget: "_Budget") -> PluginResource:
     devices = {
         id_: PluginDevice(id_, group.healthy, group.numa_nodes)
         for group in report.groups
-        for id_ in budget.expand(group.ids)
+        for id_ in budget.expand_ids(group.ids)
     }
     healthy = frozenset(id_ for id_, device in devices.items() if device.healthy)
     return PluginResource(
@@ -112,7 +114,7 @@ def _devices(report: KubeletReport, resources: Mapping[str, PluginResource], bud
     allocated: dict[str, frozenset[str]] = {}
     for holding in report.held:
         for name, ids in holding.devices.items():
-            taken = budget.expand(ids)
+            taken = budget.expand_ids(ids)
             allocation = Allocation(per_numa(rules, resources.get(name, PluginResource()), taken))
             held.setdefault((holding.uid, holding.container), {})[name] = allocation
             allocated[name] = allocated.get(name, frozenset()) | frozenset(taken)
@@ -149,9 +151,9 @@ class _Budget:
     def __init__(self) -> None:
         self._left = MAX_REPORTED_DEVICES
 
-    def expand(self, ids: IdList) -> tuple[str, ...]:
+    def expand_ids(self, ids: IdList) -> tuple[str, ...]:
         """The ids of a list. Raises ValueError when there are too many."""
-        found = expand(ids, self._left)
+        found = expand_ids(ids, self._left)
         self._left -= len(found)
         return found
 
@@ -166,7 +168,7 @@ def _node_number(number: int) -> int:
     return number
 
 
-def _checked(make: Callable[[], T]) -> T:
+def _raise_as_report_error(make: Callable[[], T]) -> T:
     try:
         return make()
     except ReportError:

@@ -15,7 +15,7 @@ from purser.core.kubelet.report.format import (
     MemoryNodeReport,
     ResourceReport,
 )
-from purser.core.kubelet.report.idlists import compact
+from purser.core.kubelet.report.idlists import compact_ids
 from purser.core.kubelet.state import (
     ContainerKey,
     CpuState,
@@ -70,7 +70,7 @@ def _resource_report(resource: PluginResource) -> ResourceReport:
         groups.setdefault((device.numa_nodes, id_ in resource.healthy), []).append(id_)
     return ResourceReport(
         groups=tuple(
-            DeviceGroup(numa, healthy, compact(ids))
+            DeviceGroup(numa, healthy, compact_ids(ids))
             for (numa, healthy), ids in sorted(groups.items(), key=lambda group: (group[0][0] or (), str(group[0])))
         ),
         pre_start_required=resource.options.pre_start_required,
@@ -96,7 +96,7 @@ def _memory_report(number: int, node: MemoryNode) -> MemoryNodeReport:
 
 
 def _holding(state: KubeletState, key: ContainerKey) -> Holding:
-    devices = {name: compact(of.device_ids) for name, of in state.devices.held.get(key, {}).items()}
+    devices = {name: compact_ids(of.device_ids) for name, of in state.devices.held.get(key, {}).items()}
     blocks = state.memory.blocks.get(key) if state.memory else None
     return Holding(
         *key,

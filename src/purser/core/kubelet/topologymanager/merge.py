@@ -75,19 +75,19 @@ def intersections(nodes: Mask, factors: Iterable[Factor]) -> set[Mask]:
     masks = [{nodes if hint.mask is None else hint.mask for hint in factor} for factor in factors]
     reached, is_closed = {nodes} - {0}, False
     for of_one in sorted(masks, key=len, reverse=True):  # the largest is the likeliest to reach every mask at once
-        is_closed = is_closed or _holds_every_subset(reached)
-        reached = _covered(reached, of_one) if is_closed else {a & b for a in reached for b in of_one} - {0}
+        is_closed = is_closed or _contains_all_subsets(reached)
+        reached = _masks_within(reached, of_one) if is_closed else {a & b for a in reached for b in of_one} - {0}
     return reached
 
 
-def _holds_every_subset(masks: set[Mask]) -> bool:
+def _contains_all_subsets(masks: set[Mask]) -> bool:
     """Whether with each mask every part of it is there: what dense hints soon come to."""
     several = [mask for mask in masks if mask & (mask - 1)]
     return all(mask ^ (1 << node) in masks for mask in several for node in nodes_of(mask))
 
 
-def _covered(closed: set[Mask], masks: set[Mask]) -> set[Mask]:
+def _masks_within(closed: set[Mask], masks: set[Mask]) -> set[Mask]:
     """The ANDs of a set that holds all subsets of its members: of these, those within another mask. It is closed again,
     and found without the product of the two sets."""
-    widest_first = sorted(masks, key=int.bit_count, reverse=True)
-    return {mask for mask in closed if any(mask & wide == mask for wide in widest_first)}
+    by_width = sorted(masks, key=int.bit_count, reverse=True)
+    return {mask for mask in closed if any(mask & wide == mask for wide in by_width)}

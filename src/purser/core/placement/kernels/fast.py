@@ -20,12 +20,12 @@ from purser.core.placement.kernels.arguments import (
     MixTables,
     Prices,
 )
-from purser.core.placement.kernels.plain import LIMITED, REGRET_MILLI, TIER
+from purser.core.placement.kernels.plain import MIN_UNCOUNTED_CPU_MILLI, REGRET_MILLI, TIER
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _compiled(function: _F) -> _F:
+def _compile(function: _F) -> _F:
     try:
         return cast(_F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
     except RuntimeError:  # no directory that can be written
@@ -34,13 +34,13 @@ def _compiled(function: _F) -> _F:
 
 # numba looks at the file of a function, and of no other, to see whether what it keeps on disk is outdated; so what is
 # compiled stays where it is written, and is bound to the compiled ones.
-_look_each = _compiled(
+_look_each = _compile(
     rule.bound(
-        rule.look_each,
-        obstacles=_compiled(rule.obstacles),
-        partition_obstacles=_compiled(rule.partition_obstacles),
-        left_milli=_compiled(rule.left_milli),
-        memory_asked=_compiled(rule.memory_asked),
+        rule.judge_one_by_one,
+        obstacles=_compile(rule.obstacles),
+        partition_obstacles=_compile(rule.partition_obstacles),
+        left_milli=_compile(rule.left_milli),
+        memory_asked=_compile(rule.memory_asked),
     )
 )
 
@@ -51,7 +51,7 @@ def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -
     return found
 
 
-@_compiled
+@_compile
 def _fragment(
     left: Ints,
     cpu: int,
@@ -106,7 +106,7 @@ def fragments(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     return _fragments(left, cpu, model, *mix)
 
 
-@_compiled
+@_compile
 def _fragments(
     left: Ints,
     cpu: Ints,
@@ -145,7 +145,7 @@ def fragment_scores(
     return _fragment_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, *mix, steps)
 
 
-@_compiled
+@_compile
 def _score(gained: float, steps: Floats) -> float:
     low, high = 0, len(steps)
     while low < high:
@@ -157,7 +157,7 @@ def _score(gained: float, steps: Floats) -> float:
     return float(low)
 
 
-@_compiled
+@_compile
 def _take_smallest(of_node: Ints, after: Ints, takes: npt.NDArray[np.bool_], gpu_count: int) -> None:
     """Give the pod the GPUs with the least left, the first of equals first."""
     free = takes.copy()
@@ -170,7 +170,7 @@ def _take_smallest(of_node: Ints, after: Ints, takes: npt.NDArray[np.bool_], gpu
         of_node[chosen] = after[chosen]
 
 
-@_compiled
+@_compile
 def _fragment_scores(
     left: Ints,
     after: Ints,
@@ -223,7 +223,7 @@ def _fragment_scores(
     return scores, best_gpus
 
 
-@_compiled
+@_compile
 def best(scores: Floats, order: Ints) -> int:
     """See `plain.best`."""
     found, highest = -1, -np.inf
@@ -235,7 +235,7 @@ def best(scores: Floats, order: Ints) -> int:
 
 def losses(left: Ints, cpu: Ints, model: Ints, mix: MixTables, prices: Prices) -> Floats:
     """See `plain.losses`."""
-    return _losses(left, cpu, model, *_flat(mix, prices))
+    return _losses(left, cpu, model, *_flatten(mix, prices))
 
 
 def loss_scores(
@@ -252,17 +252,17 @@ def loss_scores(
     steps: Floats,
 ) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
     """See `plain.loss_scores`."""
-    return _loss_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, steps, *_flat(mix, prices))
+    return _loss_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, steps, *_flatten(mix, prices))
 
 
-def _flat(mix: MixTables, prices: Prices) -> tuple[Any, ...]:
+def _flatten(mix: MixTables, prices: Prices) -> tuple[Any, ...]:
     """One by one, as compiled functions here take them. Constants of another file are among them: numba would not
     notice that they have changed, and use what it has on disk.
     """
-    return (*mix, *prices, LIMITED, REGRET_MILLI, TIER)
+    return (*mix, *prices, MIN_UNCOUNTED_CPU_MILLI, REGRET_MILLI, TIER)
 
 
-@_compiled
+@_compile
 def _loss(
     left: Ints,
     cpu: int,
@@ -296,7 +296,7 @@ def _loss(
     return total + cpu_price * without_room * limited + max(idle - cpu * gpu_per_cpu, 0.0)
 
 
-@_compiled
+@_compile
 def _losses(
     left: Ints,
     cpu: Ints,
@@ -338,7 +338,7 @@ def _losses(
     return found
 
 
-@_compiled
+@_compile
 def _loss_scores(
     left: Ints,
     after: Ints,
@@ -405,8 +405,8 @@ def _loss_scores(
             )
             of_node[g] = left[g, n]
             score = _score(before[n] - then, steps) - tier
-            tighter = gpu_count == 1 and score == scores[n] and left[g, n] < left[best_gpus[n], n]
-            if score > scores[n] or tighter:
+            is_tighter = gpu_count == 1 and score == scores[n] and left[g, n] < left[best_gpus[n], n]
+            if score > scores[n] or is_tighter:
                 scores[n] = score
                 if gpu_count == 1:
                     best_gpus[n] = g

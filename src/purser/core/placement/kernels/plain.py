@@ -23,7 +23,7 @@ _CATEGORY = np.array([_NA, _NA, _NA, _NA, _Q1, _Q2, _Q4, _Q2, _XR, _XL])
 """By 4 (the model is allowed) + 2 (enough GPUs) + 1 (enough CPU), and from 8 on for pods without GPUs. What is too
 small for a satisfied pod counts as lack of GPUs."""
 
-LIMITED = MANY // 2
+MIN_UNCOUNTED_CPU_MILLI = MANY // 2
 """CPU from here on is not counted (kube-scheduler counts it), and none of it is lost."""
 
 REGRET_MILLI = 20
@@ -32,7 +32,7 @@ REGRET_MILLI = 20
 TIER = 1000.0
 """Of a score, for each `REGRET_MILLI`: whatever else, patterns come first."""
 
-_NOT_LEFT = 1 << 40
+_MORE_THAN_ANY_LEFT = 1 << 40
 """More than is left of any GPU."""
 
 CATEGORIES = 6
@@ -90,10 +90,10 @@ def without_room(found: Cases, mix: MixTables) -> Floats:
     return np.asarray(np.bincount(nodes.ravel(), weights.ravel(), len(found.idle)), np.float64)
 
 
-OfNodes = Callable[[Ints, Ints, Ints], Floats]
+NodeFunction = Callable[[Ints, Ints, Ints], Floats]
 
 
-def in_blocks(of_nodes: OfNodes, left: Ints, cpu: Ints, model: Ints) -> Floats:
+def in_blocks(of_nodes: NodeFunction, left: Ints, cpu: Ints, model: Ints) -> Floats:
     """Many nodes, some at a time."""
     if len(cpu) <= _BLOCK:
         return of_nodes(left, cpu, model)
@@ -119,7 +119,7 @@ def fragments_of(found: Cases, mix: MixTables) -> Floats:
     return total
 
 
-def quantised(gained: Floats, steps: Floats) -> Floats:
+def integer_score(gained: Floats, steps: Floats) -> Floats:
     """The integer score of less fragmentation."""
     return steps.searchsorted(gained, side="right").astype(np.float64)
 
@@ -142,17 +142,17 @@ def fragment_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node, then = _each_taken(left, after, takes, fits)
+        gpu, node, then = _left_with_each(left, after, takes, fits)
         by_gpu = np.full(takes.shape, -1.0)
         by_gpu[gpu, node] = _gains(then, cpu_after[node], model[node], before[node], mix, steps)
         gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
         return scores, gpus
-    then = _smallest_taken(left, after, takes, fit, gpu_count)
+    then = _left_with_smallest(left, after, takes, fit, gpu_count)
     scores[fit] = _gains(then, cpu_after[fit], model[fit], before[fit], mix, steps)
     return scores, gpus
 
 
-def _each_taken(
+def _left_with_each(
     left: Ints, after: Ints, takes: npt.NDArray[np.bool_], fits: npt.NDArray[np.bool_]
 ) -> tuple[Ints, Ints, Ints]:
     """(GPU, node, what is left of that node's GPUs once the pod has this one), for each GPU that is worth a look."""
@@ -171,17 +171,17 @@ def different(left: Ints, after: Ints, takes: npt.NDArray[np.bool_]) -> npt.NDAr
     return found
 
 
-def _smallest_taken(left: Ints, after: Ints, takes: npt.NDArray[np.bool_], fit: Ints, gpu_count: int) -> Ints:
+def _left_with_smallest(left: Ints, after: Ints, takes: npt.NDArray[np.bool_], fit: Ints, gpu_count: int) -> Ints:
     """What is left of these nodes' GPUs once the pod has its several, of those that take it the ones with the least."""
     then = left.take(fit, axis=1)
     if gpu_count:
-        chosen = np.where(takes.take(fit, axis=1), then, _NOT_LEFT).argsort(axis=0, kind="stable")[:gpu_count]
+        chosen = np.where(takes.take(fit, axis=1), then, _MORE_THAN_ANY_LEFT).argsort(axis=0, kind="stable")[:gpu_count]
         np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
     return then
 
 
 def _gains(left: Ints, cpu: Ints, model: Ints, before: Floats, mix: MixTables, steps: Floats) -> Floats:
-    return quantised(before - fragments(left, cpu, model, mix), steps)
+    return integer_score(before - fragments(left, cpu, model, mix), steps)
 
 
 def best(scores: Floats, order: Ints) -> int:
@@ -205,7 +205,7 @@ def losses(left: Ints, cpu: Ints, model: Ints, mix: MixTables, prices: Prices) -
 
 
 def _losses(cases: Cases, cpu: Ints, mix: MixTables, prices: Prices) -> Floats:
-    limited = np.where(cpu >= LIMITED, 0, cpu)
+    limited = np.where(cpu >= MIN_UNCOUNTED_CPU_MILLI, 0, cpu)
     stranded = np.maximum(cases.idle - cpu * prices.gpu_per_cpu, 0.0)
     unused = prices.cpu_price * without_room(cases, mix) * limited
     found: Floats = fragments_of(cases, mix) + unused + stranded
@@ -233,14 +233,14 @@ def loss_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node, then = _each_taken(left, after, takes, fits)
+        gpu, node, then = _left_with_each(left, after, takes, fits)
         by_gpu = np.full(takes.shape, -np.inf)
-        gained = quantised(before[node] - losses(then, cpu_after[node], model[node], mix, prices), steps)
+        gained = integer_score(before[node] - losses(then, cpu_after[node], model[node], mix, prices), steps)
         regret = prices.values[model[node], left[gpu, node]] - prices.values[model[node], after[gpu, node]]
         by_gpu[gpu, node] = gained - TIER * ((regret + REGRET_MILLI // 2) // REGRET_MILLI)
         most = by_gpu.max(axis=0)
-        gpus[fit], scores[fit] = np.where(by_gpu == most, left, _NOT_LEFT).argmin(axis=0)[fit], most[fit]
+        gpus[fit], scores[fit] = np.where(by_gpu == most, left, _MORE_THAN_ANY_LEFT).argmin(axis=0)[fit], most[fit]
         return scores, gpus
-    then = _smallest_taken(left, after, takes, fit, gpu_count)
-    scores[fit] = quantised(before[fit] - losses(then, cpu_after[fit], model[fit], mix, prices), steps)
+    then = _left_with_smallest(left, after, takes, fit, gpu_count)
+    scores[fit] = integer_score(before[fit] - losses(then, cpu_after[fit], model[fit], mix, prices), steps)
     return scores, gpus

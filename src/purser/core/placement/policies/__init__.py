@@ -8,7 +8,7 @@ Not here: whether a pod fits (`purser.core.placement.shape`), and the tie betwee
 first in the fleet's order.
 """
 
-from purser.core.placement.policies.pair import Pair
+from purser.core.placement.policies.pair import NodeAndGpuPolicy
 from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy
 from purser.core.placement.policies.registry import (
     GPU_POLICIES,
@@ -25,7 +25,7 @@ __all__ = [
     "ArrayGpuPolicy",
     "ArrayNodePolicy",
     "ArrayPolicy",
-    "Pair",
+    "NodeAndGpuPolicy",
     "Setting",
     "named_policy",
     "parse_policy",

@@ -52,11 +52,11 @@ def _share(total: Floats, free: Floats) -> Floats:
     return (total - free) / np.maximum(total, 1)
 
 
-def _fullest(view: View) -> Floats:
+def _fullest_first(view: View) -> Floats:
     return -fullness(view)
 
 
-BINPACK_GPUS = ByKey(_fullest)
+BINPACK_GPUS = ByKey(_fullest_first)
 """The fullest GPUs."""
 
 SPREAD_GPUS = ByKey(fullness)

@@ -6,7 +6,7 @@ from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.scale import MAX_GPU_MILLI, in_range
 from purser.core.placement.shape import View, kind_by_row
 
-_BAND = 25
+_BAND_WIDTH = 25
 
 
 class ClusteringNodes:
@@ -26,6 +26,6 @@ class ClusteringNodes:
         kinds = there.sum(axis=0)
         same = there[kind_by_row(view), np.arange(len(view.rows))]
         band = np.where(same, np.where(kinds == 1, 3, 2), np.where(kinds == 0, 1, 0))
-        fullness = _BAND * (MAX_GPU_MILLI - view.idle) // MAX_GPU_MILLI
-        found: Floats = in_range(fullness) + _BAND * band
+        fullness = _BAND_WIDTH * (MAX_GPU_MILLI - view.idle) // MAX_GPU_MILLI
+        found: Floats = in_range(fullness) + _BAND_WIDTH * band
         return found

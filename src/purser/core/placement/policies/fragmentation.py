@@ -80,7 +80,7 @@ def _score(gained: float) -> int:
     return int((1 / (1 + math.exp(-gained / 1000))) * 100)
 
 
-def _least_gain(score: int) -> float:
+def _smallest_gain(score: int) -> float:
     """The smallest number with at least this score: two neighbours among the floats, halved down to."""
     low, high = -100_000.0, 100_000.0
     while (middle := (low + high) / 2) not in (low, high):
@@ -88,6 +88,6 @@ def _least_gain(score: int) -> float:
     return high
 
 
-STEPS: "np.ndarray[Any, np.dtype[np.float64]]" = np.array([_least_gain(score) for score in range(1, 101)])
+STEPS: "np.ndarray[Any, np.dtype[np.float64]]" = np.array([_smallest_gain(score) for score in range(1, 101)])
 """The least gain for each score: to look a score up is exact everywhere, while exponentials differ in the last bit
 between numpy, numba and the processors they run on."""

@@ -32,9 +32,9 @@ class PackingNodes:
 
 def _smallest_fit(view: View) -> tuple[Ints, Ints]:
     """(percent left of the GPUs that the pod would get, together; how many of them are idle): the fullest first."""
-    none = 1 << 30
-    left = np.where(view.takes, view.left, none)
+    unreachable = 1 << 30
+    left = np.where(view.takes, view.left, unreachable)
     left.sort(axis=0)
     chosen = left[: view.shape.gpu_count]
-    percent = np.where(chosen < none, chosen * 100 // WHOLE_MILLI, 0)
+    percent = np.where(chosen < unreachable, chosen * 100 // WHOLE_MILLI, 0)
     return percent.sum(axis=0), (chosen == WHOLE_MILLI).sum(axis=0)

@@ -8,7 +8,7 @@ from purser.core.placement.shape import View
 
 
 @dataclass(frozen=True)
-class Pair:
+class NodeAndGpuPolicy:
     """The node by one policy, the GPUs there by another."""
 
     node: ArrayNodePolicy

@@ -10,7 +10,7 @@ policy adds, each as a table that `plan` makes once in a while, in a scheduler b
 4. Models that some pods retry_until_accepted on are not for pods that could use others (`scarcity`).
 
 What remains is FGD: the loss is a score in integers. Between equal scores, and on few nodes before that, the tightest
-fit decides (`tightness`), then the first node: either fills nodes up.
+fit decides (`tightness_bonus`), then the first node: either fills nodes up.
 
 Without any mix it is best fit. Everything but the tables depends on the node and the pod alone.
 """
@@ -24,38 +24,38 @@ from purser.core.fleet.arrays import FleetArrays
 from purser.core.model import WHOLE_MILLI
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
-from purser.core.placement.kernels.plain import LIMITED
+from purser.core.placement.kernels.plain import MIN_UNCOUNTED_CPU_MILLI
 from purser.core.placement.mix import MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.fragmentation import STEPS
-from purser.core.placement.policies.pair import Pair
+from purser.core.placement.policies.pair import NodeAndGpuPolicy
 from purser.core.placement.policies.plan import Plan, plan
 from purser.core.placement.policies.pros_and_cons import pros_and_cons
 from purser.core.placement.policies.protocol import Gpus
-from purser.core.placement.policies.reserve import NOT_KEPT
+from purser.core.placement.policies.reserve import NO_RESERVE
 from purser.core.placement.policies.scale import MAX_CPU_MILLI, MAX_GPU_MILLI
 from purser.core.placement.policies.scarcity import penalties
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import PodShape, View
 from purser.recent import Recent
 
-_POLICY_WITHOUT_MIX = Pair(BestFitNodes(), BEST_FIT_GPUS)
+_POLICY_WITHOUT_MIX = NodeAndGpuPolicy(BestFitNodes(), BEST_FIT_GPUS)
 _MULTI_GPU_POLICY = TopologyGpus()
 _MAX_SHAPES = 4096
 """Of which is known what they pay."""
-_CHANGE = 64
+_CHANGE_DIVISOR = 64
 """The plan is recomputed when the number of nodes has changed by more than one in this many."""
 
 
-_BETWEEN_EQUALS = 0.9
+_TIE_BREAK_WEIGHT = 0.9
 """Less than a step of a score."""
 
-_ON_FEW_NODES = 500.0
+_SMALL_FLEET_WEIGHT = 500.0
 """Of a score, over the number of nodes: as much as all else on five nodes, and nothing on 500. Over drawn fleets of 1
 to 20 nodes pods wait 4 percent less (in GPU-hours) than without it, and as much is placed. On the 1213 nodes of openb a
 weight of 10 would cost gpuspec33 2 points, and one of 30 nearly 5."""
 _KEPT_TIER = 1e6
-KEPT_BELOW = -_KEPT_TIER / 2
+KEPT_NODE_SCORE = -_KEPT_TIER / 2
 """Nodes with lower scores are kept for other pods."""
 _UNFIT_PENALTY = 1e15
 """Below all scores of rows that fit; those of others are infinitely low, with which one cannot reckon."""
@@ -86,7 +86,7 @@ class Planner:
 
     def plan_for(self, fleet: FleetArrays) -> Plan:
         """The plan as it should now be: made again where it is outdated, in some milliseconds."""
-        fits = self._plan is not None and self._fits(self._plan, fleet)
+        fits = self._plan is not None and self._is_up_to_date(self._plan, fleet)
         if self._plan is None or not fits or self._mix_epoch != self.source.epoch:
             self._plans += not fits  # where the mix is another, its own epoch says so
             self.on_plan()
@@ -103,13 +103,13 @@ class Planner:
         if self.is_used and self.source.mix.typical:
             self.plan_for(fleet)
 
-    def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
+    def _is_up_to_date(self, made: Plan, fleet: FleetArrays) -> bool:
         """Whether the plan is for the models and, but for a few, the nodes that there are."""
         return (
             fleet is self._fleet
             and len(made.kept) == len(fleet.live)
             and made.fleet_models is fleet.models
-            and abs(len(fleet) - made.nodes) * _CHANGE <= made.nodes
+            and abs(len(fleet) - made.nodes) * _CHANGE_DIVISOR <= made.nodes
         )
 
 
@@ -136,8 +136,8 @@ class Purser:
         """See `ArrayPolicy.rate`."""
         if not self._planner.source.mix.typical:
             return _POLICY_WITHOUT_MIX.rate(view)
-        made = self._current(view.fleet)
-        prices, penalty = self._paid(made, view.shape)
+        made = self._current_plan(view.fleet)
+        prices, penalty = self._prices_and_penalty(made, view.shape)
         lost = self._lost[view.shape.gpu_count > 0].of_rows(view.fleet, made.mix, prices)
         before = lost[view.rows] - penalty[view.model]
         scores, gpus = kernels.used.loss_scores(
@@ -153,8 +153,8 @@ class Purser:
             prices,
             STEPS,
         )
-        scores = scores + tightness(view, made.nodes)
-        added = adjust(view, kept_of(made, view.fleet))
+        scores = scores + tightness_bonus(view, made.nodes)
+        added = adjust(view, kept_cpu(made, view.fleet))
         return (scores if added is None else scores + added), gpus
 
     def score(self, view: View) -> Floats:
@@ -179,11 +179,11 @@ class Purser:
         """See `ArrayPolicy.why`."""
         if not self._planner.source.mix.typical:
             return "tightest fit, because no other pods are known yet"
-        made = self._current(view.fleet)
-        prices, penalty = self._paid(made, view.shape)
-        return pros_and_cons(made, prices, penalty, adjust(view, kept_of(made, view.fleet)), view, gpus)
+        made = self._current_plan(view.fleet)
+        prices, penalty = self._prices_and_penalty(made, view.shape)
+        return pros_and_cons(made, prices, penalty, adjust(view, kept_cpu(made, view.fleet)), view, gpus)
 
-    def _current(self, fleet: FleetArrays) -> Plan:
+    def _current_plan(self, fleet: FleetArrays) -> Plan:
         """The plan; what was derived of another one is forgotten."""
         made = self._planner.plan_for(fleet)
         if made is not self._made:
@@ -191,7 +191,7 @@ class Purser:
             self._penalties.clear()
         return made
 
-    def _paid(self, made: Plan, shape: PodShape) -> tuple[Prices, Floats]:
+    def _prices_and_penalty(self, made: Plan, shape: PodShape) -> tuple[Prices, Floats]:
         """By what pods of this shape are placed, and what they pay for scarce models."""
         prices = made.prices_with_gpus if shape.gpu_count else made.prices
         return prices, self._penalties.recall(shape, lambda: penalties(shape, made.models, made.gpus, made.scarce))
@@ -217,27 +217,27 @@ class _LossCache:
         return self._lost
 
 
-def tightness(view: View, nodes: int) -> Floats:
+def tightness_bonus(view: View, nodes: int) -> Floats:
     """What to add to the scores of rows in a fleet of so many nodes. Shares keep to their patterns, and CPU is not what
     nodes are kept free for: there it only decides between equals.
     """
     demand, count = view.demand, view.shape.gpu_count
     cpu = view.cpu_free_milli - view.shape.cpu_milli
-    cpu_part = np.where(cpu >= LIMITED, 0.0, np.minimum(cpu / MAX_CPU_MILLI, 1.0))
+    cpu_part = np.where(cpu >= MIN_UNCOUNTED_CPU_MILLI, 0.0, np.minimum(cpu / MAX_CPU_MILLI, 1.0))
     gpu_part = np.minimum((view.idle - demand) / MAX_GPU_MILLI, 1.0)
     is_whole = (demand == WHOLE_MILLI * count) & (count > 0)
-    weight = np.where(is_whole, max(_ON_FEW_NODES / max(nodes, 1), _BETWEEN_EQUALS), _BETWEEN_EQUALS)
+    weight = np.where(is_whole, max(_SMALL_FLEET_WEIGHT / max(nodes, 1), _TIE_BREAK_WEIGHT), _TIE_BREAK_WEIGHT)
     found: Floats = weight * (1.0 - (cpu_part + gpu_part) / 2)
     return found
 
 
-def kept_of(made: Plan, fleet: FleetArrays) -> Ints:
+def kept_cpu(made: Plan, fleet: FleetArrays) -> Ints:
     """By row, what the plan keeps; nothing of a row to which another node has come since."""
     if fleet.last_came_at <= made.clock and len(made.kept) == len(fleet.live):
         return made.kept
-    kept = np.full(len(fleet.live), NOT_KEPT, np.int64)
+    kept = np.full(len(fleet.live), NO_RESERVE, np.int64)
     kept[: len(made.kept)] = made.kept
-    found: Ints = np.where(fleet.came_at <= made.clock, kept, NOT_KEPT)
+    found: Ints = np.where(fleet.came_at <= made.clock, kept, NO_RESERVE)
     return found
 
 
@@ -249,10 +249,10 @@ def adjust(view: View, kept: Ints) -> "np.ndarray[Any, np.dtype[np.float64]] | N
     CPU than it wants.
     """
     needs = kept[view.rows]
-    if (needs == NOT_KEPT).all():
+    if (needs == NO_RESERVE).all():
         return None
     gpus, cpu, shape = view.fleet.gpu_count[view.rows], view.cpu_free_milli, view.shape
-    whole = (needs != NOT_KEPT) & (cpu >= needs) & (view.idle == WHOLE_MILLI * gpus.astype(np.int64))
+    whole = (needs != NO_RESERVE) & (cpu >= needs) & (view.idle == WHOLE_MILLI * gpus.astype(np.int64))
     if not shape.gpu_count:
         return np.where(whole & (cpu - shape.cpu_milli < needs), -_KEPT_TIER - _WEIGHT_PER_CPU * needs, 0.0)
     mine = whole & (gpus == shape.gpu_count)

@@ -23,7 +23,7 @@ class RandomNodes:
 
     def score(self, view: View) -> Floats:
         """See `ArrayNodePolicy.score`."""
-        return 100 * _drawn(_nodes(view, self.seed))
+        return 100 * _uniform(_nodes(view, self.seed))
 
 
 def random_gpus(seed: int) -> ByKey:
@@ -31,7 +31,7 @@ def random_gpus(seed: int) -> ByKey:
 
     def key(view: View) -> Floats:
         places = np.arange(1, len(view.left) + 1, dtype=np.uint64)
-        return _drawn(_nodes(view, seed) + (places * _GPU)[:, None])
+        return _uniform(_nodes(view, seed) + (places * _GPU)[:, None])
 
     return ByKey(key, steady=False)
 
@@ -42,7 +42,7 @@ def _nodes(view: View, seed: int) -> npt.NDArray[np.uint64]:
     return _mixed(view.fleet.order[view.rows].astype(np.uint64) + _mixed(state))
 
 
-def _drawn(numbers: npt.NDArray[np.uint64]) -> Floats:
+def _uniform(numbers: npt.NDArray[np.uint64]) -> Floats:
     """Evenly from 0 to 1."""
     return (_mixed(numbers) >> np.uint64(11)).astype(np.float64) * _FRACTION
 

@@ -14,7 +14,7 @@ from purser.core.placement.policies.clustering import ClusteringNodes
 from purser.core.placement.policies.dot_product import DotProductNodes
 from purser.core.placement.policies.fragmentation import Fragmentation
 from purser.core.placement.policies.packing import PackingNodes
-from purser.core.placement.policies.pair import Pair
+from purser.core.placement.policies.pair import NodeAndGpuPolicy
 from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy
 from purser.core.placement.policies.purser import Planner, Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
@@ -95,7 +95,7 @@ def policy(node: str, gpu: str = "", setting: Setting = _DEFAULTS) -> ArrayPolic
     word = _gpu_word(gpu) if gpu else NODE_POLICIES[name].gpus if name else GpuWord.BEST_FIT
     if name is not None and name.value == word.value and word in WHOLE_POLICIES:
         return WHOLE_POLICIES[word](setting)
-    return Pair(_nodes(parts, setting), GPU_POLICIES[word](setting))
+    return NodeAndGpuPolicy(_nodes(parts, setting), GPU_POLICIES[word](setting))
 
 
 def named_policy(words: str) -> tuple[str, GpuWord]:
@@ -123,8 +123,8 @@ def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
 def _gpu_word(text: str) -> GpuWord:
     words = gpu_policies(text)
     if len(words) > 1 or words[0] not in GPU_POLICIES:
-        there_are = ", ".join(sorted(GPU_POLICIES))
-        raise ValueError(f"{text!r} is not a single policy that chooses GPUs: must be one of {there_are}")
+        names = ", ".join(sorted(GPU_POLICIES))
+        raise ValueError(f"{text!r} is not a single policy that chooses GPUs: must be one of {names}")
     return words[0]
 
 

@@ -15,12 +15,12 @@ from purser.core.placement.kernels.arguments import Ints
 from purser.core.placement.policies.scarcity import allowed
 from purser.core.placement.shape import PodShape
 
-NOT_KEPT = -1
+NO_RESERVE = -1
 
 _MARGIN = 3.0
 """Standard deviations (of Poisson's distribution) more than the mean number of such pods."""
 
-_ALWAYS = 0.02
+_ALWAYS_KEPT_SHARE = 0.02
 """Share of all nodes, those with the most CPU, that is kept whole with any mix: a kind of pod that has not arrived yet
 may need the rarest node. On openb these are 24 of the 39 nodes that take 120 cores; a fleet of less than 50 nodes keeps
 none. Over 50 drawn orders of five workloads, 2 runs fail one 8-GPU pod more than under FGD; with 2 standard deviations
@@ -28,25 +28,25 @@ and 0.012 it is 3 runs of 30, and 0.2 points more on cpu250."""
 
 
 def keep(fleet: FleetArrays, big: list[tuple[PodShape, float]]) -> Ints:
-    """By row: the CPU in thousandths that has to stay free beside all of the node's GPUs, `NOT_KEPT` for most.
+    """By row: the CPU in thousandths that has to stay free beside all of the node's GPUs, `NO_RESERVE` for most.
 
     ``big``: the shapes that take all GPUs of the largest nodes, and how many of each a full fleet would have. Those
     that run already count.
     """
-    kept = np.full(len(fleet.live), NOT_KEPT, np.int64)
+    kept = np.full(len(fleet.live), NO_RESERVE, np.int64)
     size = largest(fleet)
     if size < 2:
         return kept
-    idle = _idle(fleet, size)
-    todo, done, expected = _missing(fleet, size, sum(number for _, number in big)), 0, 0.0
-    for shape, number in sorted(big, key=_by_need):
+    idle = _idle_nodes(fleet, size)
+    remaining, done, expected = _missing_share(fleet, size, sum(number for _, number in big)), 0, 0.0
+    for shape, number in sorted(big, key=_need_key):
         expected += number
-        more = int(np.ceil(todo * _upper(expected) - 1e-9)) - done
+        more = int(np.ceil(remaining * _upper_bound(expected) - 1e-9)) - done
         if more > 0:
-            rows = _choose(fleet, idle & (kept == NOT_KEPT), shape, more)
+            rows = _choose(fleet, idle & (kept == NO_RESERVE), shape, more)
             kept[rows] = shape.cpu_milli
             done += len(rows)
-    _keep_the_rarest(fleet, idle, kept)
+    _keep_largest_idle(fleet, idle, kept)
     return kept
 
 
@@ -55,22 +55,22 @@ def largest(fleet: FleetArrays) -> int:
     return int((fleet.gpu_count * fleet.live).max(initial=0))
 
 
-def _upper(mean: float) -> float:
+def _upper_bound(mean: float) -> float:
     return float(np.ceil(mean + _MARGIN * np.sqrt(mean)))
 
 
-def _missing(fleet: FleetArrays, size: int, number: float) -> float:
+def _missing_share(fleet: FleetArrays, size: int, number: float) -> float:
     """The share of such pods that is still to come."""
-    upper = _upper(number)
+    upper = _upper_bound(number)
     running = int(fleet.pods_of_kind[min(size, KINDS - 1), fleet.live].sum())
     return max(upper - running, 0.0) / upper if upper else 0.0
 
 
-def _by_need(counted: tuple[PodShape, float]) -> tuple[int, str]:
+def _need_key(counted: tuple[PodShape, float]) -> tuple[int, str]:
     return -counted[0].cpu_milli, "|".join(counted[0].models)
 
 
-def _idle(fleet: FleetArrays, size: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+def _idle_nodes(fleet: FleetArrays, size: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     count = fleet.gpu_count.astype(np.int64)
     left = fleet.left_milli.sum(axis=0, dtype=np.int64)
     idle: np.ndarray[Any, np.dtype[np.bool_]] = fleet.live & (count == size) & (left == WHOLE_MILLI * count)
@@ -85,9 +85,9 @@ def _choose(fleet: FleetArrays, among: "np.ndarray[Any, np.dtype[np.bool_]]", sh
     return chosen
 
 
-def _keep_the_rarest(fleet: FleetArrays, idle: "np.ndarray[Any, np.dtype[np.bool_]]", kept: Ints) -> None:
+def _keep_largest_idle(fleet: FleetArrays, idle: "np.ndarray[Any, np.dtype[np.bool_]]", kept: Ints) -> None:
     rows = idle.nonzero()[0]
-    rows = rows[np.lexsort((-fleet.order[rows], -fleet.cpu_free_milli[rows]))][: int(_ALWAYS * len(fleet))]
-    rows = rows[kept[rows] == NOT_KEPT]
+    rows = rows[np.lexsort((-fleet.order[rows], -fleet.cpu_free_milli[rows]))][: int(_ALWAYS_KEPT_SHARE * len(fleet))]
+    rows = rows[kept[rows] == NO_RESERVE]
     free = fleet.cpu_free_milli[rows]
     kept[rows] = np.where(free >= MANY // 2, 0, free)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from purser.core.placement.kernels.arguments import Floats, Ints
-from purser.core.placement.kernels.plain import LIMITED
+from purser.core.placement.kernels.plain import MIN_UNCOUNTED_CPU_MILLI
 
 MAX_CPU_MILLI = 128_000
 MAX_GPU_MILLI = 8_000
@@ -12,7 +12,7 @@ MAX_GPU_MILLI = 8_000
 
 def cpu_share(milli: Ints) -> Floats:
     """Of the largest node's CPU; all of it where CPU is not limited."""
-    found: Floats = np.where(milli >= LIMITED, 1.0, milli / MAX_CPU_MILLI)
+    found: Floats = np.where(milli >= MIN_UNCOUNTED_CPU_MILLI, 1.0, milli / MAX_CPU_MILLI)
     return found
 
 

@@ -35,8 +35,8 @@ def penalties(shape: PodShape, models: tuple[str, ...], gpus: Floats, scarce: Fl
     """By model and, last, for nodes without any: what the pod pays there, in thousandths of a GPU: nothing on the least
     scarce model that it may use and that is there.
     """
-    paid = np.zeros(len(models) + 1)
+    penalties_by_model = np.zeros(len(models) + 1)
     choice = allowed(shape, models) & (gpus > 0)
     if shape.gpu_count and choice.any():
-        paid[:-1] = _PRICE_MILLI * np.maximum(scarce - scarce[choice].min(), 0.0)
-    return paid
+        penalties_by_model[:-1] = _PRICE_MILLI * np.maximum(scarce - scarce[choice].min(), 0.0)
+    return penalties_by_model

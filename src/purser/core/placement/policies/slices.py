@@ -63,7 +63,7 @@ def _worth(sizes: Ints, counts: Floats) -> Floats:
     for _ in range(5 * len(sizes) + 50):
         if worth[-1] <= 1 + _TOLERANCE:
             break
-        _enter(inverse, used, _pattern(sizes, last))
+        _enter_pattern(inverse, used, _pattern(sizes, last))
         worth, last = _fill(sizes, inverse.sum(axis=0))
     return worth
 
@@ -92,12 +92,12 @@ def _pattern(sizes: Ints, last: npt.NDArray[np.intp]) -> Floats:
     return pattern
 
 
-def _enter(inverse: Floats, used: Floats, pattern: "np.ndarray[Any, np.dtype[np.float64]]") -> None:
+def _enter_pattern(inverse: Floats, used: Floats, pattern: "np.ndarray[Any, np.dtype[np.float64]]") -> None:
     """One step of the simplex method: the pattern comes into use, and the first to run out goes."""
     change = inverse @ pattern
     ratios = np.full(len(used), np.inf)
-    shrinks = change > _TOLERANCE
-    ratios[shrinks] = used[shrinks] / change[shrinks]
+    is_shrinking = change > _TOLERANCE
+    ratios[is_shrinking] = used[is_shrinking] / change[is_shrinking]
     leaves = int(ratios.argmin())
     amount, row = ratios[leaves], inverse[leaves] / change[leaves]
     used -= amount * change

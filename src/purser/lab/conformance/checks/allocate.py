@@ -19,7 +19,7 @@ _CDI_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*=[A-Za-z0-9]([\w.:
 _PERMISSIONS = set("rwm")
 
 
-async def _allocates(subject: Subject) -> str:
+async def _check_allocate(subject: Subject) -> str:
     ids = await subject.pick()
     answer = await subject.plugin.allocate(ids)
     return (
@@ -28,7 +28,7 @@ async def _allocates(subject: Subject) -> str:
     )
 
 
-async def _valid(subject: Subject) -> None:
+async def _check_valid(subject: Subject) -> None:
     answer = await subject.plugin.allocate(await subject.pick())
     problems = _problems(answer)
     if problems:
@@ -61,7 +61,7 @@ def _problems(answer: Any) -> list[str]:
     return found
 
 
-async def _idempotent(subject: Subject) -> None:
+async def _check_idempotent(subject: Subject) -> None:
     ids = await subject.pick()
     first, again = await subject.plugin.allocate(ids), await subject.plugin.allocate(ids)
     if first != again:
@@ -73,7 +73,7 @@ def _difference(one: Any, other: Any) -> str:
     return " and ".join(names)
 
 
-async def _several(subject: Subject) -> str | None:
+async def _check_two_containers(subject: Subject) -> str | None:
     ids = await subject.healthy()
     two = allocate_request(ids[:1], ids[1:2] or ids[:1])
     try:
@@ -90,13 +90,13 @@ async def _unknown(subject: Subject) -> str:
     try:
         await subject.plugin.allocate(UNKNOWN)
     except CallRefused as error:
-        if not await _allocates_unknown_ids(subject):
+        if not await _check_unknown_ids(subject):
             raise
         return str(error)
     raise CheckFailed("the plugin allocated an ID that it never listed: a container would start without its device")
 
 
-async def _allocates_unknown_ids(subject: Subject) -> bool:
+async def _check_unknown_ids(subject: Subject) -> bool:
     try:
         await subject.plugin.options()
     except CallRefused:
@@ -115,18 +115,18 @@ async def _empty(subject: Subject) -> str:
     return f"{refused} of 2 refused"
 
 
-async def _no_change(subject: Subject) -> None:
+async def _check_list_unchanged(subject: Subject) -> None:
     before = await subject.devices()
     await subject.plugin.allocate(await subject.pick())
     after = await subject.devices()
-    if not before.same_as(after):
+    if not before.is_equivalent(after):
         changed = {device.id for device in set(before.devices) ^ set(after.devices)}
         raise CheckFailed(
             f"Allocate changed the list ({some(changed)}), but kubelet itself tracks which devices are allocated"
         )
 
 
-async def _concurrent(subject: Subject) -> str:
+async def _check_concurrent(subject: Subject) -> str:
     ids = await subject.pick()
     answers = await asyncio.gather(*(subject.plugin.allocate(ids) for _ in range(CALLS)))
     if any(answer != answers[0] for answer in answers):
@@ -134,7 +134,7 @@ async def _concurrent(subject: Subject) -> str:
     return f"{CALLS} concurrent calls"
 
 
-async def _pre_start(subject: Subject) -> None:
+async def _check_pre_start(subject: Subject) -> None:
     if not (await subject.plugin.options()).pre_start_required:
         raise CheckSkipped("the plugin does not require PreStartContainer")
     ids = await subject.pick()
@@ -149,7 +149,7 @@ async def _pre_start(subject: Subject) -> None:
             books.held = ()
 
 
-async def _pre_start_unknown(subject: Subject) -> str:
+async def _check_pre_start_unknown(subject: Subject) -> str:
     try:
         await subject.plugin.ask("PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=UNKNOWN))
     except CallRefused as error:
@@ -161,24 +161,28 @@ async def _pre_start_unknown(subject: Subject) -> str:
 _NEEDS = ("allocate",)
 
 CHECKS = (
-    Check("allocate", "The plugin answers Allocate for the devices that kubelet would choose.", _allocates, ("list",)),
-    Check("allocate-no-change", "Allocate does not change the list.", _no_change, _NEEDS),
-    Check("allocate-valid", "A container runtime can use the answer to Allocate.", _valid, _NEEDS),
-    Check("allocate-idempotent", "Allocate gives the same answer for the same IDs.", _idempotent, _NEEDS),
-    Check("allocate-several", "One Allocate call for two containers returns two responses.", _several, _NEEDS),
+    Check(
+        "allocate", "The plugin answers Allocate for the devices that kubelet would choose.", _check_allocate, ("list",)
+    ),
+    Check("allocate-no-change", "Allocate does not change the list.", _check_list_unchanged, _NEEDS),
+    Check("allocate-valid", "A container runtime can use the answer to Allocate.", _check_valid, _NEEDS),
+    Check("allocate-idempotent", "Allocate gives the same answer for the same IDs.", _check_idempotent, _NEEDS),
+    Check(
+        "allocate-several", "One Allocate call for two containers returns two responses.", _check_two_containers, _NEEDS
+    ),
     Check("allocate-unknown-id", "The plugin refuses an ID that it never listed, and keeps running.", _unknown, _NEEDS),
     Check("allocate-empty", "The plugin survives an Allocate call without containers or IDs.", _empty, _NEEDS),
-    Check("allocate-concurrent", "Concurrent Allocate calls all get the same answer.", _concurrent, _NEEDS),
+    Check("allocate-concurrent", "Concurrent Allocate calls all get the same answer.", _check_concurrent, _NEEDS),
     Check(
         "prestart",
         "The plugin answers PreStartContainer for an allocated container, if the plugin requires that call.",
-        _pre_start,
+        _check_pre_start,
         _NEEDS,
     ),
     Check(
         "prestart-unknown-id",
         "The plugin survives PreStartContainer for an unknown ID.",
-        _pre_start_unknown,
+        _check_pre_start_unknown,
         ("prestart",),
     ),
 )

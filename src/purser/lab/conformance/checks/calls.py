@@ -18,7 +18,7 @@ CANCELLED_CALL_TIMEOUT_S = 0.001
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-async def _cancelled(subject: Subject) -> None:
+async def _check_cancelled(subject: Subject) -> None:
     ids = await subject.pick()
     for round_ in range(CANCELLED_ROUNDS):
         calls = [
@@ -31,17 +31,17 @@ async def _cancelled(subject: Subject) -> None:
             call.cancel()
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
             await calls[0].code()
-    await _works(subject)
+    await _check_works(subject)
 
 
-async def _deadline(subject: Subject) -> None:
+async def _check_deadline(subject: Subject) -> None:
     ids = await subject.pick()
     for _ in range(CANCELLED_ROUNDS):
         with contextlib.suppress(grpc.aio.AioRpcError):
             await subject.plugin.start("Allocate", allocate_request(ids), CANCELLED_CALL_TIMEOUT_S)
         with contextlib.suppress(grpc.aio.AioRpcError):
             await subject.plugin.start("ListAndWatch", api_pb2.Empty(), CANCELLED_CALL_TIMEOUT_S).read()
-    await _works(subject)
+    await _check_works(subject)
 
 
 async def _concurrent(subject: Subject) -> str:
@@ -53,18 +53,18 @@ async def _concurrent(subject: Subject) -> str:
     return f"{2 * STREAMS} concurrent calls"
 
 
-async def _slow_readers(subject: Subject) -> str:
+async def _check_slow_readers(subject: Subject) -> str:
     """Streams without a reader: other streams must not wait for them."""
     calls = [subject.plugin.start("ListAndWatch", api_pb2.Empty()) for _ in range(STREAMS)]
     try:
-        await _works(subject)
+        await _check_works(subject)
     finally:
         for call in calls:
             call.cancel()
     return f"with {STREAMS} unread streams"
 
 
-async def _garbage_connections(subject: Subject) -> None:
+async def _check_garbage(subject: Subject) -> None:
     path = str(subject.endpoint.path)
     with contextlib.ExitStack() as stack:
         for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, _HTTP2_PREFACE):
@@ -73,29 +73,29 @@ async def _garbage_connections(subject: Subject) -> None:
             client.connect(path)
             with contextlib.suppress(ConnectionError):
                 client.sendall(words)
-        await _works(subject)
-    await _works(subject)
+        await _check_works(subject)
+    await _check_works(subject)
 
 
-async def _works(subject: Subject) -> None:
+async def _check_works(subject: Subject) -> None:
     await subject.plugin.options()
     await subject.devices()
 
 
 CHECKS = (
-    Check("calls-cancelled", "The plugin survives cancelled calls.", _cancelled, ("list",)),
-    Check("calls-deadline", "The plugin survives calls whose deadline expires.", _deadline, ("list",)),
+    Check("calls-cancelled", "The plugin survives cancelled calls.", _check_cancelled, ("list",)),
+    Check("calls-deadline", "The plugin survives calls whose deadline expires.", _check_deadline, ("list",)),
     Check("calls-concurrent", "Many concurrent calls are all answered.", _concurrent, ("list",)),
     Check(
         "calls-slow-clients",
         "Clients that do not read their streams do not block other clients.",
-        _slow_readers,
+        _check_slow_readers,
         ("list",),
     ),
     Check(
         "calls-broken-clients",
         "The plugin survives connections that send garbage or nothing.",
-        _garbage_connections,
+        _check_garbage,
         ("list",),
     ),
 )

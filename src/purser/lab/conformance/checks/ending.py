@@ -5,17 +5,17 @@ from purser.lab.conformance.subject import Subject
 from purser.lab.kubelet.serving import SOCKET_NAME
 
 
-async def _survives(subject: Subject) -> None:
+async def _check_survival(subject: Subject) -> None:
     subject.started()
     if subject.endings:
         raise CheckFailed(f"the plugin exited unexpectedly during {'; '.join(subject.endings)}")
 
 
-async def _exits_on_sigterm(subject: Subject) -> str:
+async def _check_sigterm(subject: Subject) -> str:
     return f"exited after {await subject.terminate():.1f} s: {subject.started().ended}"
 
 
-async def _removes_socket(subject: Subject) -> None:
+async def _check_socket_removed(subject: Subject) -> None:
     if not subject.is_over:
         raise CheckSkipped("needs process-ends, which did not run")
     folder = subject.kubelet.folder
@@ -27,12 +27,12 @@ async def _removes_socket(subject: Subject) -> None:
 
 
 CHECKS = (
-    Check("process-survives", "The plugin's process survived all checks.", _survives, registered=False),
-    Check("process-ends", "The plugin exits on SIGTERM in time.", _exits_on_sigterm, registered=False),
+    Check("process-survives", "The plugin's process survived all checks.", _check_survival, registered=False),
+    Check("process-ends", "The plugin exits on SIGTERM in time.", _check_sigterm, registered=False),
     Check(
         "process-leaves-no-socket",
         "The plugin removes its socket when it exits.",
-        _removes_socket,
+        _check_socket_removed,
         ("process-ends",),
         registered=False,
     ),

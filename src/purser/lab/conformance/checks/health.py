@@ -13,7 +13,7 @@ DEVICE_VARIABLE = "PURSER_DEVICE_ID"
 """In the hooks' environment: a device that is listed."""
 
 
-async def _reports_unhealthy(subject: Subject) -> str:
+async def _check_unhealthy(subject: Subject) -> str:
     command = subject.settings.unhealthy_command
     if command is None:
         raise CheckSkipped("this check requires --unhealthy-command, which makes a device unhealthy")
@@ -26,7 +26,7 @@ async def _reports_unhealthy(subject: Subject) -> str:
     return some(healthy & set(listing.unhealthy))
 
 
-async def _new_stream(subject: Subject) -> None:
+async def _check_new_stream(subject: Subject) -> None:
     unhealthy, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
     if unhealthy != set(stream.unhealthy):
         raise CheckFailed(
@@ -35,7 +35,7 @@ async def _new_stream(subject: Subject) -> None:
         )
 
 
-async def _allocate_unhealthy(subject: Subject) -> str:
+async def _check_allocate_unhealthy(subject: Subject) -> str:
     unhealthy = (await subject.devices()).unhealthy
     if not unhealthy:
         raise CheckSkipped("no device is unhealthy")
@@ -47,7 +47,7 @@ async def _allocate_unhealthy(subject: Subject) -> str:
     return f"{unhealthy[0]} was allocated, which is harmless: kubelet never requests a device reported as unhealthy"
 
 
-async def _reports_recovery(subject: Subject) -> str:
+async def _check_recovery(subject: Subject) -> str:
     command = subject.settings.healthy_command
     if command is None:
         raise CheckSkipped("this check requires --healthy-command, which makes the device healthy again")
@@ -89,20 +89,25 @@ CHECKS = (
     Check(
         "health-lost",
         "On the open stream, the plugin reports that a device has become unhealthy.",
-        _reports_unhealthy,
+        _check_unhealthy,
         ("list",),
     ),
-    Check("health-new-stream", "A new stream reports the same health as the open one.", _new_stream, ("health-lost",)),
+    Check(
+        "health-new-stream",
+        "A new stream reports the same health as the open one.",
+        _check_new_stream,
+        ("health-lost",),
+    ),
     Check(
         "allocate-unhealthy",
         "The plugin survives an Allocate call for an unhealthy device.",
-        _allocate_unhealthy,
+        _check_allocate_unhealthy,
         ("list",),
     ),
     Check(
         "health-back",
         "On the open stream, the plugin reports that a device has recovered.",
-        _reports_recovery,
+        _check_recovery,
         ("health-lost",),
     ),
     COMPLETE,

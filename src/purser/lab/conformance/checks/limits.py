@@ -14,7 +14,7 @@ MANY_DEVICES = 10_000
 _LONG_ID = "x" * 1024
 
 
-async def _list_size(subject: Subject) -> str:
+async def _check_list_size(subject: Subject) -> str:
     listing = await subject.devices()
     if not listing.devices:
         raise CheckSkipped("the plugin lists no devices")
@@ -27,26 +27,26 @@ async def _list_size(subject: Subject) -> str:
     return f"{listing.size_bytes} bytes for {counted(len(listing.devices), 'device')}: {fit}"
 
 
-async def _many_ids(subject: Subject) -> str:
+async def _check_many_ids(subject: Subject) -> str:
     ids = [*await subject.healthy(), *(f"purser-conformance-{number:05}" for number in range(MANY_DEVICES))][
         :MANY_DEVICES
     ]
-    outcomes = [await _try(subject, "Allocate", allocate_request(ids))]
+    outcomes = [await _try_call(subject, "Allocate", allocate_request(ids))]
     if (await subject.plugin.options()).get_preferred_allocation_available:
-        outcomes.append(await _try(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
+        outcomes.append(await _try_call(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
     return f"{MANY_DEVICES} IDs: {', '.join(outcomes)}"
 
 
-async def _oversized(subject: Subject) -> str:
+async def _check_oversized(subject: Subject) -> str:
     ids = [f"{_LONG_ID}-{number}" for number in range(MESSAGE_LIMIT_BYTES // len(_LONG_ID) + 1)]
     request = allocate_request(ids)
-    outcome = await _try(subject, "Allocate", request)
+    outcome = await _try_call(subject, "Allocate", request)
     await subject.plugin.options()
     await subject.devices()
     return f"{request.ByteSize()} bytes: {outcome}"
 
 
-async def _try(subject: Subject, method: str, request: Any) -> str:
+async def _try_call(subject: Subject, method: str, request: Any) -> str:
     try:
         await subject.plugin.ask(method, request)
     except CallRefused:
@@ -55,11 +55,17 @@ async def _try(subject: Subject, method: str, request: Any) -> str:
 
 
 CHECKS = (
-    Check("limits-list", "The device list fits within kubelet's message limit of 4 MiB.", _list_size, ("list",)),
+    Check("limits-list", "The device list fits within kubelet's message limit of 4 MiB.", _check_list_size, ("list",)),
     Check(
-        "limits-many-ids", f"Calls with {MANY_DEVICES} IDs are answered or refused in time.", _many_ids, ("allocate",)
+        "limits-many-ids",
+        f"Calls with {MANY_DEVICES} IDs are answered or refused in time.",
+        _check_many_ids,
+        ("allocate",),
     ),
     Check(
-        "limits-oversized", "The plugin survives a request that exceeds the message limit.", _oversized, ("allocate",)
+        "limits-oversized",
+        "The plugin survives a request that exceeds the message limit.",
+        _check_oversized,
+        ("allocate",),
     ),
 )

@@ -9,19 +9,19 @@ from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, ListedDevices
 
 
-async def _first_list_arrives(subject: Subject) -> str:
+async def _check_first_list(subject: Subject) -> str:
     listing = await subject.devices()
     return f"{counted(len(listing.devices), 'device')}, {len(listing.healthy)} healthy"
 
 
-async def _unique_ids(subject: Subject) -> None:
+async def _check_unique_ids(subject: Subject) -> None:
     ids = (await subject.devices()).ids
     if "" in ids:
         raise CheckFailed("a device has an empty ID")
-    twice = [device_id for device_id, count in Counter(ids).items() if count > 1]
-    if twice:
+    duplicates = [device_id for device_id, count in Counter(ids).items() if count > 1]
+    if duplicates:
         raise CheckFailed(
-            f"these IDs are listed more than once, and kubelet keeps only one device per ID: {some(twice)}"
+            f"these IDs are listed more than once, and kubelet keeps only one device per ID: {some(duplicates)}"
         )
 
 
@@ -32,7 +32,7 @@ async def _health(subject: Subject) -> None:
         raise CheckFailed(f'invalid health {words}: kubelet treats every value but "{HEALTHY}" as unhealthy')
 
 
-async def _numa(subject: Subject) -> str:
+async def _check_numa(subject: Subject) -> str:
     devices = (await subject.devices()).devices
     negative = [device.id for device in devices if min(device.numa_nodes, default=0) < 0]
     if negative:
@@ -46,7 +46,7 @@ async def _numa(subject: Subject) -> str:
     return f"devices that report their NUMA nodes: {placed} of {len(devices)}"
 
 
-async def _stays_open(subject: Subject) -> None:
+async def _check_stays_open(subject: Subject) -> None:
     stream = subject.endpoint.stream
     await stream.first()
     for _ in range(10):
@@ -72,7 +72,7 @@ def _same(one: ListedDevices, other: ListedDevices) -> None:
         raise CheckFailed(
             f"a new stream does not begin with the complete list: {some(missing)} on only one of two streams"
         )
-    if not one.same_as(other):
+    if not one.is_equivalent(other):
         raise CheckFailed("two streams report different health or NUMA nodes for the same devices")
 
 
@@ -91,11 +91,11 @@ async def _complete(subject: Subject) -> str:
 
 
 CHECKS = (
-    Check("list", "The first list arrives in time.", _first_list_arrives),
-    Check("list-unique-ids", "Every device has a unique ID.", _unique_ids, ("list",)),
+    Check("list", "The first list arrives in time.", _check_first_list),
+    Check("list-unique-ids", "Every device has a unique ID.", _check_unique_ids, ("list",)),
     Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _health, ("list",)),
-    Check("list-numa-nodes", "A topology, if present, names NUMA nodes.", _numa, ("list",)),
-    Check("list-stays-open", "The stream stays open.", _stays_open, ("list",)),
+    Check("list-numa-nodes", "A topology, if present, names NUMA nodes.", _check_numa, ("list",)),
+    Check("list-stays-open", "The stream stays open.", _check_stays_open, ("list",)),
     Check(
         "list-several-streams",
         "Each of several concurrent streams sends the complete list.",

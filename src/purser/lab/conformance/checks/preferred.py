@@ -10,7 +10,7 @@ _CANDIDATES = 8
 _FOREIGN = "purser-conformance-no-such-device"
 
 
-async def _answers(subject: Subject) -> str:
+async def _check_answers(subject: Subject) -> str:
     if not (await subject.plugin.options()).get_preferred_allocation_available:
         raise CheckSkipped("the plugin does not offer GetPreferredAllocation")
     available, size, preferred = await _ask(subject)
@@ -26,7 +26,7 @@ async def _size(subject: Subject) -> None:
         )
 
 
-async def _available(subject: Subject) -> None:
+async def _check_available(subject: Subject) -> None:
     ids = await subject.healthy(2)
     half = ids[len(ids) // 2 :]
     try:
@@ -38,13 +38,13 @@ async def _available(subject: Subject) -> None:
         raise CheckFailed(f"the plugin prefers IDs that are not available: {some(foreign)}")
 
 
-async def _no_duplicates(subject: Subject) -> None:
+async def _check_no_duplicates(subject: Subject) -> None:
     _, _, preferred = await _ask(subject)
     if len(set(preferred)) != len(preferred):
         raise CheckFailed(f"the answer contains an ID more than once: {', '.join(preferred)}")
 
 
-async def _must_include(subject: Subject) -> str | None:
+async def _check_must_include(subject: Subject) -> str | None:
     """With an id that the plugin would not have taken by itself: else ignoring it would not show."""
     available, size, preferred = await _ask(subject)
     others = [device_id for device_id in available if device_id not in preferred]
@@ -63,7 +63,7 @@ async def _must_include(subject: Subject) -> str | None:
     raise CheckSkipped(f"the plugin refused every ID that it was asked to include: {refused}")
 
 
-async def _deterministic(subject: Subject) -> str:
+async def _check_deterministic(subject: Subject) -> str:
     available, size, first = await _ask(subject)
     for _ in range(REPEATS - 1):
         again = await subject.plugin.prefer(available, size)
@@ -86,7 +86,7 @@ async def _several(subject: Subject) -> str | None:
     return None
 
 
-async def _unsatisfiable(subject: Subject) -> str:
+async def _check_unsatisfiable(subject: Subject) -> str:
     """Each is refused, or answered out of what was given: kubelet takes nothing else from an answer."""
     ids = await subject.healthy()
     one = ids[:1]
@@ -125,15 +125,15 @@ async def _ask(subject: Subject) -> tuple[tuple[str, ...], int, tuple[str, ...]]
 _NEEDS = ("preferred",)
 
 CHECKS = (
-    Check("preferred", "The plugin answers GetPreferredAllocation, if it offers that call.", _answers, ("list",)),
+    Check("preferred", "The plugin answers GetPreferredAllocation, if it offers that call.", _check_answers, ("list",)),
     Check("preferred-size", "The plugin prefers as many IDs as requested.", _size, _NEEDS),
-    Check("preferred-available", "The plugin prefers only available IDs.", _available, _NEEDS),
-    Check("preferred-no-duplicates", "The plugin does not prefer any ID twice.", _no_duplicates, _NEEDS),
-    Check("preferred-must-include", "The answer includes all required IDs.", _must_include, _NEEDS),
+    Check("preferred-available", "The plugin prefers only available IDs.", _check_available, _NEEDS),
+    Check("preferred-no-duplicates", "The plugin does not prefer any ID twice.", _check_no_duplicates, _NEEDS),
+    Check("preferred-must-include", "The answer includes all required IDs.", _check_must_include, _NEEDS),
     Check(
         "preferred-deterministic",
         "GetPreferredAllocation gives the same answer to the same request.",
-        _deterministic,
+        _check_deterministic,
         _NEEDS,
     ),
     Check(
@@ -142,5 +142,5 @@ CHECKS = (
         _several,
         _NEEDS,
     ),
-    Check("preferred-absurd", "The plugin survives requests that it cannot satisfy.", _unsatisfiable, _NEEDS),
+    Check("preferred-absurd", "The plugin survives requests that it cannot satisfy.", _check_unsatisfiable, _NEEDS),
 )

@@ -11,7 +11,7 @@ from purser.lab.conformance.subject import Subject
 from purser.lab.kubelet.serving import SOCKET_NAME
 
 
-def why_no_resource(name: str) -> str | None:
+def reason_without_resource(name: str) -> str | None:
     """Why kubelet would not take this name for a device plugin's resource; None when it would."""
     if "/" not in name:
         return "it has no domain: must have the form vendor.example/thing"
@@ -27,7 +27,7 @@ def why_no_resource(name: str) -> str | None:
     return None
 
 
-async def _registers(subject: Subject) -> str:
+async def _check_registers(subject: Subject) -> str:
     note = await subject.registered(0)
     others = f"; not tested: {', '.join(subject.others)}" if subject.others else ""
     return f"{note.request.resource_name} at {note.request.endpoint}{others}"
@@ -39,14 +39,14 @@ async def _version(subject: Subject) -> None:
         raise CheckFailed(f'kubelet refuses the version "{version}": it supports only {API_VERSION}')
 
 
-async def _resource_name(subject: Subject) -> None:
+async def _check_resource_name(subject: Subject) -> None:
     name = _first(subject).request.resource_name
-    why = why_no_resource(name)
+    why = reason_without_resource(name)
     if why is not None:
         raise CheckFailed(f'kubelet refuses the resource name "{name}": {why}')
 
 
-async def _endpoint(subject: Subject) -> None:
+async def _check_endpoint(subject: Subject) -> None:
     endpoint, folder = _first(subject).request.endpoint, subject.kubelet.folder
     if not endpoint or "/" in endpoint or endpoint in (".", "..", SOCKET_NAME):
         raise CheckFailed(
@@ -56,14 +56,14 @@ async def _endpoint(subject: Subject) -> None:
         raise CheckFailed(f'the socket "{endpoint}" does not exist in kubelet\'s folder')
 
 
-async def _serves_first(subject: Subject) -> None:
+async def _check_serves_first(subject: Subject) -> None:
     if not _first(subject).served_while_pending:
         raise CheckFailed(
             "the endpoint did not accept a connection before Register returned: kubelet 1.25 and later connects first"
         )
 
 
-async def _options_while_pending(subject: Subject) -> None:
+async def _check_options_while_pending(subject: Subject) -> None:
     note = _first(subject)
     if note.options is None:
         why = note.problem or "no answer"
@@ -72,7 +72,7 @@ async def _options_while_pending(subject: Subject) -> None:
         )
 
 
-async def _options_equal(subject: Subject) -> None:
+async def _check_options_equal(subject: Subject) -> None:
     registered, asked = _first(subject).request.options, await subject.plugin.options()
     for name in ("pre_start_required", "get_preferred_allocation_available"):
         if getattr(registered, name) != getattr(asked, name):
@@ -82,7 +82,7 @@ async def _options_equal(subject: Subject) -> None:
             )
 
 
-async def _registers_once(subject: Subject) -> str:
+async def _check_registers_once(subject: Subject) -> str:
     note = _first(subject)
     await asyncio.sleep(max(0.0, subject.settings.observe_s - (time.monotonic() - note.at)))
     kubelet = subject.kubelet
@@ -106,32 +106,32 @@ def _first(subject: Subject) -> RegisterCall:
 
 
 CHECKS = (
-    Check("register", "The plugin registers with kubelet.", _registers, registered=False),
+    Check("register", "The plugin registers with kubelet.", _check_registers, registered=False),
     Check("register-version", "The plugin registers with the API version v1beta1.", _version, ("register",)),
     Check(
         "register-resource-name",
         "The plugin's resource name is a valid extended resource name.",
-        _resource_name,
+        _check_resource_name,
         ("register",),
     ),
     Check(
         "register-endpoint",
         "The registered endpoint is the name of the plugin's socket in kubelet's folder.",
-        _endpoint,
+        _check_endpoint,
         ("register",),
     ),
-    Check("register-serves-first", "The plugin serves before it registers.", _serves_first, ("register",)),
+    Check("register-serves-first", "The plugin serves before it registers.", _check_serves_first, ("register",)),
     Check(
         "register-options-while-pending",
         "The plugin answers GetDevicePluginOptions while its Register call is pending.",
-        _options_while_pending,
+        _check_options_while_pending,
         ("register-serves-first",),
     ),
     Check(
         "register-options-equal",
         "Register and GetDevicePluginOptions report the same options.",
-        _options_equal,
+        _check_options_equal,
         ("register",),
     ),
-    Check("register-once", "The plugin registers once, not repeatedly.", _registers_once, ("register",)),
+    Check("register-once", "The plugin registers once, not repeatedly.", _check_registers_once, ("register",)),
 )

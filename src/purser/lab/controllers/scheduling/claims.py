@@ -6,15 +6,15 @@ Not here: binding. Nothing provisions volumes in a lab, so a claim that is there
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from purser.kube.resources import Raw, untyped
+from purser.kube.resources import Raw, untyped_resource
 
-CLAIMS = untyped("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CLAIMS = untyped_resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
-Find = Callable[[str], Raw | None]
+FindClaim = Callable[[str], Raw | None]
 """A claim by ``namespace/name``."""
 
 
-def why_not(pod: Raw, find: Find) -> str:
+def find_obstacle(pod: Raw, find: FindClaim) -> str:
     """What kube-scheduler says of the first claim that keeps the pod waiting; empty where none does."""
     for name, is_ephemeral in _claims(pod):
         claim = find(f"{pod['metadata']['namespace']}/{name}")

@@ -41,7 +41,7 @@ class FilterResult:
 
     node_names: tuple[str, ...]
     failed: Mapping[str, str]
-    failed_for_good: Mapping[str, str]
+    unresolvable_nodes: Mapping[str, str]
 
 
 class HttpExtender:
@@ -92,7 +92,7 @@ class HttpExtender:
         named = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for node, uids in victims.items()
         }
-        body = {"Pod": _without_type(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
+        body = {"Pod": _without_type_meta(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
         answer = await self._call(self.settings.preempt_verb, body)
         left = answer.get("NodeNameToMetaVictims") or {}
         return {node: tuple(pod["UID"] for pod in (found or {}).get("Pods") or ()) for node, found in left.items()}
@@ -112,10 +112,10 @@ class HttpExtender:
 
 
 def _args(pod: Raw, node_names: Iterable[str]) -> dict[str, Any]:
-    return {"Pod": _without_type(pod), "Nodes": None, "NodeNames": list(node_names)}
+    return {"Pod": _without_type_meta(pod), "Nodes": None, "NodeNames": list(node_names)}
 
 
-def _without_type(pod: Raw) -> dict[str, Any]:
+def _without_type_meta(pod: Raw) -> dict[str, Any]:
     """Objects of a Go informer carry no apiVersion and kind, so what kube-scheduler sends has none."""
     return {key: value for key, value in pod.items() if key not in ("apiVersion", "kind")}
 

@@ -10,7 +10,7 @@ from purser.lab.controllers.scheduling.requests import Amounts, Raw, pod_request
 
 
 @dataclass(frozen=True)
-class Unfit:
+class NodeMismatch:
     """Why a node does not fit."""
 
     reasons: tuple[str, ...]
@@ -36,7 +36,7 @@ class PodInfo:
         return list(self.pod["spec"].get("tolerations") or ())
 
 
-def check(view: PodInfo, node: NodeInfo) -> Unfit | None:
+def check(view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
     """The first filter that says no, None when all say yes; kube-scheduler runs them in this order."""
     for plugin in _FILTERS:
         if (unfit := plugin(view, node)) is not None:
@@ -44,7 +44,7 @@ def check(view: PodInfo, node: NodeInfo) -> Unfit | None:
     return None
 
 
-def fit_error(node_count: int, unfits: Iterable[Unfit]) -> str:
+def fit_error(node_count: int, unfits: Iterable[NodeMismatch]) -> str:
     """The message of a FailedScheduling event: every reason with the number of nodes it holds on."""
     counts = Counter(reason for unfit in unfits for reason in unfit.reasons)
     reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
@@ -53,25 +53,25 @@ def fit_error(node_count: int, unfits: Iterable[Unfit]) -> str:
     return f"0/{node_count} nodes are available: {', '.join(reasons)}."
 
 
-def _unschedulable(view: PodInfo, node: NodeInfo) -> Unfit | None:
+def _unschedulable(view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     if not node.is_unschedulable or _is_tolerated(taint, view.tolerations):
         return None
-    return Unfit(("node(s) were unschedulable",), False)
+    return NodeMismatch(("node(s) were unschedulable",), False)
 
 
-def _node_name(view: PodInfo, node: NodeInfo) -> Unfit | None:
+def _node_name(view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
     wanted = view.pod["spec"].get("nodeName")
     if not wanted or wanted == node.name:
         return None
-    return Unfit(("node(s) didn't match the requested node name",), False)
+    return NodeMismatch(("node(s) didn't match the requested node name",), False)
 
 
-def _taints(view: PodInfo, node: NodeInfo) -> Unfit | None:
+def _taints(view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
     for taint in node.taints:
         if taint.get("effect") in ("NoSchedule", "NoExecute") and not _is_tolerated(taint, view.tolerations):
             text = f"{{{taint.get('key', '')}: {taint.get('value', '')}}}"
-            return Unfit((f"node(s) had untolerated taint {text}",), False)
+            return NodeMismatch((f"node(s) had untolerated taint {text}",), False)
     return None
 
 
@@ -89,7 +89,7 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, str]) -> bool:
     return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def _affinity(view: PodInfo, node: NodeInfo) -> Unfit | None:
+def _affinity(view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
     spec = view.pod["spec"]
     labels = node.labels
     selector = spec.get("nodeSelector") or {}
@@ -99,7 +99,7 @@ def _affinity(view: PodInfo, node: NodeInfo) -> Unfit | None:
     fits = all(labels.get(key) == value for key, value in selector.items())
     if fits and required is not None:
         fits = any(_matches_term(term, node, labels) for term in required.get("nodeSelectorTerms") or ())
-    return None if fits else Unfit(("node(s) didn't match Pod's node affinity/selector",), False)
+    return None if fits else NodeMismatch(("node(s) didn't match Pod's node affinity/selector",), False)
 
 
 def _matches_term(term: Raw, node: NodeInfo, labels: dict[str, str]) -> bool:
@@ -124,11 +124,11 @@ def _matches(expression: Raw, labels: dict[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(operator, value, values)
+            return _compare(operator, value, values)
     return False
 
 
-def _compares(operator: str, value: str | None, values: list[str]) -> bool:
+def _compare(operator: str, value: str | None, values: list[str]) -> bool:
     try:
         left, right = int(value or ""), int(values[0])
     except (ValueError, IndexError):
@@ -136,7 +136,7 @@ def _compares(operator: str, value: str | None, values: list[str]) -> bool:
     return left > right if operator == "Gt" else left < right
 
 
-def _resources(view: PodInfo, node: NodeInfo) -> Unfit | None:
+def _resources(view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
     reasons = []
     for name, wanted in view.requests.items():
         if wanted and wanted > node.allocatable.get(name, 0) - node.used.get(name, 0):
@@ -144,10 +144,10 @@ def _resources(view: PodInfo, node: NodeInfo) -> Unfit | None:
     if not reasons:
         return None
     is_resolvable = all(wanted <= node.allocatable.get(name, 0) for name, wanted in view.requests.items())
-    return Unfit(tuple(reasons), is_resolvable)
+    return NodeMismatch(tuple(reasons), is_resolvable)
 
 
-_FILTERS: tuple[Callable[[PodInfo, NodeInfo], Unfit | None], ...] = (
+_FILTERS: tuple[Callable[[PodInfo, NodeInfo], NodeMismatch | None], ...] = (
     _unschedulable,
     _node_name,
     _taints,

@@ -112,7 +112,7 @@ class NodeCache:
         self._node_of[uid] = name
 
 
-def schedulable_part(node: Raw) -> tuple[Any, ...]:
+def scheduling_key(node: Raw) -> tuple[Any, ...]:
     """What of a node can make a waiting pod fit; the rest of it changes with every heartbeat."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     conditions = [(c.get("type"), c.get("status")) for c in status.get("conditions") or ()]

@@ -1,6 +1,6 @@
 """Pods that are nominated to nodes (kube-scheduler's nominator), and the filters with them."""
 
-from purser.lab.controllers.scheduling.filters import PodInfo, Unfit, check
+from purser.lab.controllers.scheduling.filters import NodeMismatch, PodInfo, check
 from purser.lab.controllers.scheduling.nodes import NodeInfo
 from purser.lab.controllers.scheduling.requests import Raw, priority_of
 
@@ -37,16 +37,16 @@ class PodNominator:
 
     def lower(self, node: str, priority: int) -> list[Raw]:
         """The pods of lower priority that are nominated to a node."""
-        return [pod for pod in self._on(node) if priority_of(pod) < priority]
+        return [pod for pod in self._pods_on(node) if priority_of(pod) < priority]
 
-    def check(self, view: PodInfo, node: NodeInfo) -> Unfit | None:
+    def check(self, view: PodInfo, node: NodeInfo) -> NodeMismatch | None:
         """The filters, with nominated pods of the same or of higher priority on the node, and without them."""
         own, uid = priority_of(view.pod), view.pod["metadata"]["uid"]
-        before = [pod for pod in self._on(node.name) if priority_of(pod) >= own and pod["metadata"]["uid"] != uid]
+        before = [pod for pod in self._pods_on(node.name) if priority_of(pod) >= own and pod["metadata"]["uid"] != uid]
         unfit = check(view, node.plus(before)) if before else None
         return unfit or check(view, node)
 
-    def _on(self, node: str) -> list[Raw]:
+    def _pods_on(self, node: str) -> list[Raw]:
         return [self._pods[uid] for uid, name in self._nodes.items() if name == node]
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from purser.lab.controllers.scheduling.filters import Unfit, fit_error
+from purser.lab.controllers.scheduling.filters import NodeMismatch, fit_error
 from purser.lab.controllers.scheduling.nodes import NodeInfo
 from purser.lab.controllers.scheduling.requests import Raw, priority_of
 
-NEVER = "not eligible due to preemptionPolicy=Never."
+NEVER_PREEMPTS = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
 NO_CANDIDATE = "no candidate node for preemption"
 
-_NOT_HELPFUL = Unfit(("Preemption is not helpful for scheduling",), False)
-_NO_VICTIMS = Unfit(("No preemption victims found for incoming pod",), False)
+_NOT_HELPFUL_MISMATCH = NodeMismatch(("Preemption is not helpful for scheduling",), False)
+_NO_VICTIMS_MISMATCH = NodeMismatch(("No preemption victims found for incoming pod",), False)
 
-Check = Callable[[NodeInfo], Unfit | None]
+Check = Callable[[NodeInfo], NodeMismatch | None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DryRun:
     """What came of looking for victims on every node."""
 
     candidates: dict[str, PreemptionCandidate] = field(default_factory=dict)
-    unfits: dict[str, Unfit] = field(default_factory=dict)
+    unfits: dict[str, NodeMismatch] = field(default_factory=dict)
     """Why others are none."""
     errors: list[str] = field(default_factory=list)
     """Nodes that fit without victims: an extender refused them, and it is not asked."""
@@ -45,18 +45,18 @@ def why_not_eligible(pod: Raw, nominated: NodeInfo | None) -> str:
     """Why the pod may not evict others (any more); empty where it may. ``nominated`` is the node that is nominated for
     it, if there is room to be made on it."""
     if str(pod["spec"].get("preemptionPolicy")) == "Never":
-        return NEVER
+        return NEVER_PREEMPTS
     there = nominated.pods.values() if nominated is not None else ()
     own = priority_of(pod)
     return TERMINATING if any(priority_of(other) < own and _is_preempted(other) for other in there) else ""
 
 
-def dry_run(pod: Raw, nodes: Iterable[NodeInfo], unfits: Mapping[str, Unfit], check: Check) -> DryRun:
+def dry_run(pod: Raw, nodes: Iterable[NodeInfo], unfits: Mapping[str, NodeMismatch], check: Check) -> DryRun:
     """Look for victims on every node where the filters, or extenders, refused the pod for what others hold there."""
     found = DryRun()
     for node in nodes:
         if (unfit := unfits.get(node.name)) is None or not unfit.is_resolvable:
-            found.unfits[node.name] = _NOT_HELPFUL
+            found.unfits[node.name] = _NOT_HELPFUL_MISMATCH
         else:
             _on_node(pod, node, check, found)
     return found
@@ -78,7 +78,7 @@ def _on_node(pod: Raw, node: NodeInfo, check: Check, found: DryRun) -> None:
     lower = [other for other in node.pods.values() if priority_of(other) < own]
     gone = {other["metadata"]["uid"] for other in lower}
     if not lower:
-        found.unfits[node.name] = _NO_VICTIMS
+        found.unfits[node.name] = _NO_VICTIMS_MISMATCH
         return
     if (unfit := check(node.without(gone))) is not None:
         found.unfits[node.name] = unfit

@@ -50,13 +50,13 @@ class SchedulingQueue:
 
     def resting(self) -> int:
         """How many pods were tried, did not fit, and are not due again yet."""
-        self._wake_due()
+        self._activate_due()
         return len(self._waiting) + len(self._unschedulable)
 
     async def pop(self) -> tuple[str, int]:
         """The next pod, and a mark to hand back when it did not fit."""
         while True:
-            self._wake_due()
+            self._activate_due()
             while self._active:
                 uid = heapq.heappop(self._active)[2]
                 if uid in self._priority:
@@ -87,7 +87,7 @@ class SchedulingQueue:
     def _backoff(self, uid: str) -> float:
         return float(min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2 ** (self._attempts[uid] - 1)))
 
-    def _wake_due(self) -> None:
+    def _activate_due(self) -> None:
         now = self._clock.monotonic()
         for table in (self._waiting, self._unschedulable):
             for uid in [uid for uid, due in table.items() if due <= now]:

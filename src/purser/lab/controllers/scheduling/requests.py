@@ -28,7 +28,7 @@ def pod_requests(pod: Raw) -> Amounts:
     asked = [(_init_kind(each), _own_requests(each)) for each in spec.get("initContainers") or ()]
     asked += [(ContainerKind.APP, _own_requests(each)) for each in spec.get("containers") or ()]
     # What the pod asks for as a whole counts instead of what its containers do (1.34).
-    together = largest(asked, {}, add, _larger) | _own_requests(spec)
+    together = largest(asked, {}, add, _maximum) | _own_requests(spec)
     return add(add(together, amounts(spec.get("overhead"))), {"pods": 1000})
 
 
@@ -68,5 +68,5 @@ def _own_requests(asker: Raw) -> Amounts:
     return amounts(resources.get("limits")) | amounts(resources.get("requests"))
 
 
-def _larger(left: Amounts, right: Amounts) -> Amounts:
+def _maximum(left: Amounts, right: Amounts) -> Amounts:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}

@@ -15,10 +15,10 @@ from purser.kube.informer import Informer
 from purser.kube.pods import TERMINAL_PHASES
 from purser.kube.resources import PODS, Raw, ref_of
 from purser.lab.controllers.scheduling import preemption
-from purser.lab.controllers.scheduling.claims import why_not
+from purser.lab.controllers.scheduling.claims import find_obstacle
 from purser.lab.controllers.scheduling.extender import ExtenderError, HttpExtender
-from purser.lab.controllers.scheduling.filters import PodInfo, Unfit, fit_error
-from purser.lab.controllers.scheduling.nodes import NodeCache, NodeInfo, schedulable_part
+from purser.lab.controllers.scheduling.filters import NodeMismatch, PodInfo, fit_error
+from purser.lab.controllers.scheduling.nodes import NodeCache, NodeInfo, scheduling_key
 from purser.lab.controllers.scheduling.nominations import PodNominator, nominated_node
 from purser.lab.controllers.scheduling.queue import SchedulingQueue
 from purser.lab.controllers.scheduling.requests import priority_of
@@ -29,12 +29,12 @@ _RAW_PODS = PODS.raw()
 log = structlog.get_logger("purser.lab.scheduler")
 
 
-class NothingFits(Exception):
+class NoNodeFitsError(Exception):
     """No node fits the pod; why, by node. ``why_none``: what was found before any node was looked at."""
 
-    def __init__(self, node_count: int, unfits: dict[str, Unfit], why_none: str = "") -> None:
-        everywhere = f"0/{node_count} nodes are available: {why_none}."
-        super().__init__(everywhere if why_none else fit_error(node_count, unfits.values()))
+    def __init__(self, node_count: int, unfits: dict[str, NodeMismatch], why_none: str = "") -> None:
+        summary = f"0/{node_count} nodes are available: {why_none}."
+        super().__init__(summary if why_none else fit_error(node_count, unfits.values()))
         self.unfits = unfits
 
 
@@ -118,7 +118,7 @@ class Scheduler:
 
     def _node_updated(self, old: Raw, node: Raw) -> None:
         self._cache.set_node(node)
-        if schedulable_part(old) != schedulable_part(node):
+        if scheduling_key(old) != scheduling_key(node):
             self._queue.move_all()
 
     def _node_deleted(self, node: Raw) -> None:
@@ -154,9 +154,9 @@ class Scheduler:
         """One attempt. Returns None where the pod is bound; else whether it was an error that kept it from a node."""
         try:
             await self._attempt(pod)
-        except NothingFits as error:
-            why_not = await self._preempt(pod, error)
-            await self._refused(pod, f"{error} preemption: {why_not}" if why_not else str(error))
+        except NoNodeFitsError as error:
+            find_obstacle = await self._preempt(pod, error)
+            await self._refused(pod, f"{error} preemption: {find_obstacle}" if find_obstacle else str(error))
             return False
         except (ExtenderError, KubeError) as error:
             await self._refused(pod, str(error))
@@ -164,27 +164,27 @@ class Scheduler:
         return None
 
     async def _attempt(self, pod: Raw) -> None:
-        """Raises `NothingFits`, `ExtenderError`, `KubeError`."""
-        if why := why_not(pod, self._claims.store.get):
-            raise NothingFits(len(list(self._cache)), {}, why)
+        """Raises `NoNodeFitsError`, `ExtenderError`, `KubeError`."""
+        if why := find_obstacle(pod, self._claims.store.get):
+            raise NoNodeFitsError(len(list(self._cache)), {}, why)
         extenders = [extender for extender in self._extenders if extender.is_interested(pod)]
         view = PodInfo.of(pod, self._ignored)
-        fitting = await self._fitting(view, extenders)
+        fitting = await self._find_fitting_nodes(view, extenders)
         node = await self._best(view, fitting, extenders)
         await self._bind(pod, node, extenders)
 
-    async def _fitting(self, view: PodInfo, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
-        """The node that is nominated for the pod, where it fits: else all that fit. Raises `NothingFits`."""
+    async def _find_fitting_nodes(self, view: PodInfo, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
+        """The node that is nominated for the pod, where it fits: else all that fit. Raises `NoNodeFitsError`."""
         nominated = self._cache.get(self._nominator.node_of(view.pod))
         if nominated is not None:
-            with contextlib.suppress(NothingFits):
+            with contextlib.suppress(NoNodeFitsError):
                 return await self._filter(view, extenders, [nominated])
         return await self._filter(view, extenders, list(self._cache))
 
     async def _filter(
         self, view: PodInfo, extenders: Sequence[HttpExtender], nodes: Sequence[NodeInfo]
     ) -> list[NodeInfo]:
-        unfits: dict[str, Unfit] = {}
+        unfits: dict[str, NodeMismatch] = {}
         fitting: dict[str, NodeInfo] = {}
         for node in nodes:
             unfit = self._nominator.check(view, node)
@@ -201,11 +201,11 @@ class Scheduler:
                 if extender.settings.is_ignorable:
                     continue
                 raise
-            unfits |= {name: Unfit((reason,), True) for name, reason in result.failed.items()}
-            unfits |= {name: Unfit((reason,), False) for name, reason in result.failed_for_good.items()}
+            unfits |= {name: NodeMismatch((reason,), True) for name, reason in result.failed.items()}
+            unfits |= {name: NodeMismatch((reason,), False) for name, reason in result.unresolvable_nodes.items()}
             fitting = {name: fitting[name] for name in result.node_names if name in fitting}
         if not fitting:
-            raise NothingFits(len(nodes), unfits)
+            raise NoNodeFitsError(len(nodes), unfits)
         return list(fitting.values())
 
     async def _best(self, view: PodInfo, fitting: list[NodeInfo], extenders: Sequence[HttpExtender]) -> str:
@@ -263,13 +263,13 @@ class Scheduler:
         others = [c for c in (pod.get("status") or {}).get("conditions") or () if c.get("type") != "PodScheduled"]
         await self._write_status(pod, {"conditions": [*others, condition]})
 
-    async def _preempt(self, pod: Raw, error: NothingFits) -> str:
+    async def _preempt(self, pod: Raw, error: NoNodeFitsError) -> str:
         """Evict others where that makes room; why it does not, empty where it does."""
         nominated = self._cache.get(self._nominator.node_of(pod))
         if nominated is not None and (unfit := error.unfits.get(nominated.name)) and not unfit.is_resolvable:
             nominated = None
-        if why_not := preemption.why_not_eligible(pod, nominated):
-            return why_not
+        if find_obstacle := preemption.why_not_eligible(pod, nominated):
+            return find_obstacle
         view = PodInfo.of(pod, self._ignored)
         run = preemption.dry_run(pod, self._cache, error.unfits, lambda node: self._nominator.check(view, node))
         if not run.candidates:

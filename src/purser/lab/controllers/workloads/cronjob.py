@@ -15,18 +15,18 @@ from purser.kube.errors import AlreadyExistsError, ApiError, ConflictError, Kube
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.racing import until
-from purser.kube.resources import Raw, Resource, ref_of, untyped
+from purser.kube.resources import Raw, Resource, ref_of, untyped_resource
 from purser.lab import cron
-from purser.lab.controllers.workloads.job import JOBS, end_of
+from purser.lab.controllers.workloads.job import JOBS, finish_condition
 from purser.lab.controllers.workloads.owned import owner_reference, owner_uid
 
-CRON_JOBS = untyped("batch", "v1", "cronjobs", "CronJob")
+CRON_JOBS = untyped_resource("batch", "v1", "cronjobs", "CronJob")
 """As API servers since 1.21 serve them."""
 
 _MINUTE = timedelta(minutes=1)
-_MISSED_AT_MOST = 10_000
+_MAX_MISSED_MINUTES = 10_000
 """Minutes that are looked back for a turn that was missed: a week."""
-_FORBIDDEN = "Not starting job because prior execution is running and concurrency policy is Forbid"
+_FORBIDDEN_MESSAGE = "Not starting job because prior execution is running and concurrency policy is Forbid"
 
 log = structlog.get_logger("purser.lab.cronjobs")
 
@@ -35,7 +35,7 @@ async def run(
     client: Client, cron_jobs: Informer[Raw], jobs: Informer[Raw], recorder: EventRecorder, clock: Clock
 ) -> None:
     """Until cancelled."""
-    turns = _Turns(client, cron_jobs.resource, recorder, clock)
+    turns = _JobStarter(client, cron_jobs.resource, recorder, clock)
     changed = asyncio.Event()
 
     def look(*_: Raw) -> None:
@@ -55,7 +55,7 @@ async def run(
         await until(clock.sleep(60 - clock.now().timestamp() % 60), changed.wait())
 
 
-class _Turns:
+class _JobStarter:
     """Starts the Jobs of all CronJobs, none twice while the informers lag behind."""
 
     def __init__(self, client: Client, kind: Resource[Raw], recorder: EventRecorder, clock: Clock) -> None:
@@ -76,9 +76,9 @@ class _Turns:
         own = [
             job for job in jobs if owner_uid(job) == metadata["uid"] and not job["metadata"].get("deletionTimestamp")
         ]
-        taken = await self._take(cron_job, taken, [job for job in own if end_of(job) is None]) or taken
+        taken = await self._take(cron_job, taken, [job for job in own if finish_condition(job) is None]) or taken
         self._taken[metadata["uid"]] = taken
-        for job in _too_many(cron_job["spec"], own):
+        for job in _surplus_jobs(cron_job["spec"], own):
             await self._delete(job)
         status = _status(cron_job, own, taken)
         if {key: (cron_job.get("status") or {}).get(key) for key in status} != status:
@@ -110,7 +110,7 @@ class _Turns:
             return timestamp(due)
         policy = spec.get("concurrencyPolicy", "Allow")
         if active and policy == "Forbid":
-            self._emit_event(cron_job, "JobAlreadyActive", _FORBIDDEN)
+            self._emit_event(cron_job, "JobAlreadyActive", _FORBIDDEN_MESSAGE)
             return ""
         for job in active if policy == "Replace" else ():
             await self._delete(job)
@@ -147,7 +147,7 @@ def latest_turn(spec: Raw, since: str, now: datetime) -> datetime | None:
     schedule, zone = cron.parse(spec["schedule"]), _zone(spec.get("timeZone"))
     taken = datetime.fromtimestamp(parsed(since) or now.timestamp(), UTC)
     moment = now.astimezone(UTC).replace(second=0, microsecond=0)
-    for _ in range(_MISSED_AT_MOST):
+    for _ in range(_MAX_MISSED_MINUTES):
         if moment <= taken:
             return None
         if schedule.has(moment.astimezone(zone)):
@@ -178,10 +178,10 @@ def _job(kind: Resource[Raw], cron_job: Raw, due: datetime) -> Raw:
     }
 
 
-def _too_many(spec: Raw, jobs: list[Raw]) -> Iterable[Raw]:
+def _surplus_jobs(spec: Raw, jobs: list[Raw]) -> Iterable[Raw]:
     """Jobs that ended, beyond those that are to be kept, oldest first."""
     for end, limit in (("Complete", "successfulJobsHistoryLimit"), ("Failed", "failedJobsHistoryLimit")):
-        ended = sorted((job for job in jobs if end_of(job) == end), key=_age)
+        ended = sorted((job for job in jobs if finish_condition(job) == end), key=_age)
         yield from ended[: max(0, len(ended) - int(spec.get(limit, 3)))]
 
 
@@ -191,10 +191,10 @@ def _age(job: Raw) -> str:
 
 def _status(cron_job: Raw, jobs: list[Raw], taken: str) -> dict[str, Any]:
     known = cron_job.get("status") or {}
-    ends = [(job.get("status") or {}).get("completionTime") for job in jobs if end_of(job) == "Complete"]
+    ends = [(job.get("status") or {}).get("completionTime") for job in jobs if finish_condition(job) == "Complete"]
     ends.append(known.get("lastSuccessfulTime"))
     return {
-        "active": [_reference(job) for job in jobs if end_of(job) is None],
+        "active": [_reference(job) for job in jobs if finish_condition(job) is None],
         "lastScheduleTime": taken or None,
         "lastSuccessfulTime": max(filter(None, ends), default=None),
     }

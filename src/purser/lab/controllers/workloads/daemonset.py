@@ -45,7 +45,9 @@ async def run(
 
     async def create(daemon_set: Raw, node: str, revision: str) -> None:
         async with slots:
-            await owned.create(DAEMON_SETS, daemon_set, labels={HASH_LABEL: revision}, spec=_pinned(daemon_set, node))
+            await owned.create(
+                DAEMON_SETS, daemon_set, labels={HASH_LABEL: revision}, spec=_pin_to_node(daemon_set, node)
+            )
 
     async def reconcile(daemon_set: Raw) -> None:
         revision = template_hash(daemon_set["spec"]["template"])
@@ -109,7 +111,7 @@ def _fit(daemon_set: Raw, node: Raw) -> NodeFit:
     return NodeFit.STAYS if check(view, later) is None else NodeFit.NO
 
 
-def _pinned(daemon_set: Raw, node: str) -> dict[str, Any]:
+def _pin_to_node(daemon_set: Raw, node: str) -> dict[str, Any]:
     """As the real controller does it: the scheduler binds the pod, a node affinity leaves it one choice."""
     spec = daemon_set["spec"]["template"]["spec"]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}

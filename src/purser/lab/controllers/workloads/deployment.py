@@ -9,12 +9,12 @@ from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import AlreadyExistsError
 from purser.kube.informer import Informer
-from purser.kube.resources import Raw, untyped
+from purser.kube.resources import Raw, untyped_resource
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import owner_keys, owner_reference, owner_uid
 from purser.lab.controllers.workloads.replicaset import REPLICA_SETS
 
-DEPLOYMENTS = untyped("apps", "v1", "deployments", "Deployment")
+DEPLOYMENTS = untyped_resource("apps", "v1", "deployments", "Deployment")
 HASH_LABEL = "pod-template-hash"
 
 

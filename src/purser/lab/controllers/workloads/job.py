@@ -6,11 +6,11 @@ from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
-from purser.kube.resources import Raw, untyped
+from purser.kube.resources import Raw, untyped_resource
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import OwnedPods, is_active, is_ready, owner_keys, phase
 
-JOBS = untyped("batch", "v1", "jobs", "Job")
+JOBS = untyped_resource("batch", "v1", "jobs", "Job")
 _DEFAULT_BACKOFF_LIMIT = 6
 
 
@@ -19,7 +19,7 @@ async def run(client: Client, jobs: Informer[Raw], pods: Informer[Raw], recorder
     owned = OwnedPods(client, pods, recorder)
 
     async def reconcile(job: Raw) -> None:
-        if end_of(job) is not None:
+        if finish_condition(job) is not None:
             return
         spec = job["spec"]
         of_job = owned.of(job)
@@ -42,7 +42,7 @@ async def run(client: Client, jobs: Informer[Raw], pods: Informer[Raw], recorder
     await run_controller(jobs, reconcile, (pods, lambda pod: owner_keys(pod, "Job")))
 
 
-def end_of(job: Raw) -> str | None:
+def finish_condition(job: Raw) -> str | None:
     """``Complete`` or ``Failed``; None while it is at work."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":

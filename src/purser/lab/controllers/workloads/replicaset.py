@@ -3,12 +3,12 @@
 from purser.kube.client import Client
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
-from purser.kube.resources import Raw, Resource, untyped
+from purser.kube.resources import Raw, Resource, untyped_resource
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import OwnedPods, is_active, is_ready, owner_keys
 
-REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
-REPLICATION_CONTROLLERS = untyped("", "v1", "replicationcontrollers", "ReplicationController")
+REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
+REPLICATION_CONTROLLERS = untyped_resource("", "v1", "replicationcontrollers", "ReplicationController")
 
 
 async def run(

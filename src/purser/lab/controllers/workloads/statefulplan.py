@@ -44,11 +44,11 @@ def plan(spec: Raw, revision: str, pods: Mapping[int, Raw], going: Collection[in
         return StatefulPlan((), () if going else (pods[surplus[0]],))
     deletions += [pods[number] for number in surplus if number not in going]
     if not creations and not deletions and not going:
-        deletions += _outdated(spec, revision, pods, wanted)
+        deletions += _outdated_pods(spec, revision, pods, wanted)
     return StatefulPlan(tuple(creations), tuple(deletions))
 
 
-def _outdated(spec: Raw, revision: str, pods: Mapping[int, Raw], wanted: Sequence[int]) -> Sequence[Raw]:
+def _outdated_pods(spec: Raw, revision: str, pods: Mapping[int, Raw], wanted: Sequence[int]) -> Sequence[Raw]:
     """The next pod of an older template to be recreated."""
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":

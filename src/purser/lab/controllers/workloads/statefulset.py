@@ -7,14 +7,14 @@ from purser.kube.client import Client
 from purser.kube.errors import AlreadyExistsError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
-from purser.kube.resources import Raw, untyped
+from purser.kube.resources import Raw, untyped_resource
 from purser.lab.controllers.scheduling.claims import CLAIMS
 from purser.lab.controllers.workloads.deployment import template_hash
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import OwnedPods, is_active, is_ready, owner_keys
 from purser.lab.controllers.workloads.statefulplan import REVISION_LABEL, plan, revision_of
 
-STATEFUL_SETS = untyped("apps", "v1", "statefulsets", "StatefulSet")
+STATEFUL_SETS = untyped_resource("apps", "v1", "statefulsets", "StatefulSet")
 _NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 
 
@@ -36,8 +36,8 @@ async def run(client: Client, stateful_sets: Informer[Raw], pods: Informer[Raw],
         metadata, spec = stateful_set["metadata"], stateful_set["spec"]
         revision = f"{metadata['name']}-{template_hash(spec['template'])}"
         going = owned.going(stateful_set)
-        there = _by_number(stateful_set, [*owned.of(stateful_set), *going])
-        todo = plan(spec, revision, there, _by_number(stateful_set, going).keys())
+        there = _pods_by_ordinal(stateful_set, [*owned.of(stateful_set), *going])
+        todo = plan(spec, revision, there, _pods_by_ordinal(stateful_set, going).keys())
         # Before the actions: refusals are raised, and are part of the status as well.
         await write_status(client, STATEFUL_SETS, stateful_set, _status(stateful_set, revision, list(there.values())))
         for number in todo.creations:
@@ -48,7 +48,7 @@ async def run(client: Client, stateful_sets: Informer[Raw], pods: Informer[Raw],
     await run_controller(stateful_sets, reconcile, (pods, lambda pod: owner_keys(pod, "StatefulSet")))
 
 
-def _by_number(stateful_set: Raw, pods: list[Raw]) -> dict[int, Raw]:
+def _pods_by_ordinal(stateful_set: Raw, pods: list[Raw]) -> dict[int, Raw]:
     prefix = f"{stateful_set['metadata']['name']}-"
     names = ((str(pod["metadata"]["name"]).removeprefix(prefix), pod) for pod in pods)
     return {int(number): pod for number, pod in names if _NUMBER.fullmatch(number)}

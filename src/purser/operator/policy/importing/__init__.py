@@ -22,11 +22,11 @@ import msgspec
 from purser.operator.names import GROUP, KIND, VERSION
 from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
 from purser.operator.policy.decoding import is_name, problems
-from purser.operator.policy.importing.absent import report_ignored_labels, without_absent
-from purser.operator.policy.importing.drivers import NOT_GIVEN, with_drivers
+from purser.operator.policy.importing.absent import drop_absent_sections, report_ignored_labels
+from purser.operator.policy.importing.drivers import DRIVERS_NOT_GIVEN, with_drivers
 from purser.operator.policy.importing.effects import idle
 from purser.operator.policy.importing.elsewhere import with_mig_strategy, without_chart_labels
-from purser.operator.policy.importing.placing import without_placing
+from purser.operator.policy.importing.placing import drop_placement
 from purser.operator.policy.importing.sections import (
     UNSUPPORTED_FIELDS,
     Line,
@@ -61,7 +61,7 @@ class Imported(msgspec.Struct, frozen=True):
         return tuple(each.text for each in self.losses)
 
 
-_OTHER_IMAGE = "Purser uses its own MIG worker instead of NVIDIA's MIG manager"
+_OTHER_IMAGE_NOTE = "Purser uses its own MIG worker instead of NVIDIA's MIG manager"
 _NO_COUNTERPART = {
     "NodeMaintenance": "Purser evicts pods itself: requestor mode is not supported",
 }
@@ -70,7 +70,7 @@ _REASONS = Reasons(
         "operator.defaultRuntime": "the runtime is detected on each node",
         "operator.initContainer": "no operand needs one",
         "operator.use_ocp_driver_toolkit": "OpenShift's driver toolkit is not supported",
-        "driver.useNvidiaDriverCRD": NOT_GIVEN,
+        "driver.useNvidiaDriverCRD": DRIVERS_NOT_GIVEN,
         **{f"driver.{name}": why for name, why in UNSUPPORTED_FIELDS.items()},
         "psp": "Kubernetes removed PodSecurityPolicy",
         "psa": "Pod Security admission may reject operand pods; use instead: kubectl label namespace purser-system"
@@ -82,7 +82,7 @@ _REASONS = Reasons(
         "migManager.gpuClientsConfig": "host services are not stopped: only pods are evicted",
     },
     other=dict.fromkeys(
-        (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE
+        (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE_NOTE
     ),
     ranks={
         "psa": Rank.NOTHING,
@@ -100,28 +100,33 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
     there; its name is taken over. Raises `PolicyError` where there is none, or for an object that cannot be read.
     """
     lost = Losses("spec", [])
-    documents = list(_each(documents))
+    documents = list(_flatten_lists(documents))
     old, drivers = _sort_objects([each for each in documents if not _is_kind(each, "v1", "Node")], lost)
     given = _renamed(_spec_of(old))
     report_ignored_labels([each for each in documents if _is_kind(each, "v1", "Node")], given, lost)
-    given = without_placing(without_chart_labels(without_absent(given, lost), lost), lost)
+    given = drop_placement(without_chart_labels(drop_absent_sections(given, lost), lost), lost)
     given = with_mig_strategy(given)
     given = with_drivers(given, {_name(each): _spec_of(each) for each in drivers}, lost)
     spec = section(ClusterPolicySpec, given, "", _REASONS, lost)
     _set_differing_defaults(spec, lost)
-    policy = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": _checked_name(old)}, "spec": spec}
-    idling = tuple(each.text for each in lines(idle(spec, decode(policy).spec)))
-    return Imported(policy, lines(lost.losses), idling)
+    policy = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": _validated_name(old)},
+        "spec": spec,
+    }
+    fields_without_effect = tuple(each.text for each in lines(idle(spec, decode(policy).spec)))
+    return Imported(policy, lines(lost.losses), fields_without_effect)
 
 
 # --- which objects
 
 
-def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
+def _flatten_lists(documents: Iterable[_Object]) -> Iterator[_Object]:
     for document in documents:
         items = document.get("items")
         if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
-            yield from _each(each for each in items if isinstance(each, Mapping))
+            yield from _flatten_lists(each for each in items if isinstance(each, Mapping))
         else:
             yield document
 
@@ -165,7 +170,7 @@ def _spec_of(raw: _Object) -> Raw:
     return spec
 
 
-def _checked_name(raw: _Object) -> str:
+def _validated_name(raw: _Object) -> str:
     """The name that the new policy gets, too. Raises `PolicyError` for one that no API server takes."""
     name = _name(raw)
     if not is_name(name):
@@ -215,11 +220,11 @@ def _set_differing_defaults(spec: Raw, lost: Losses) -> None:
     spec.setdefault("dcgm", {}).setdefault("enabled", True)
     spec.setdefault("driver", {}).setdefault("upgradePolicy", {}).setdefault("autoUpgrade", False)
     spec.setdefault("mig", {}).setdefault("strategy", "none")
-    _without_workload(spec, lost)
-    _without_contradictions(spec, lost)
+    _drop_workload(spec, lost)
+    _drop_contradictions(spec, lost)
 
 
-def _without_workload(spec: Raw, lost: Losses) -> None:
+def _drop_workload(spec: Raw, lost: Losses) -> None:
     plugin = spec.get("validator", {}).get("plugin", {})
     if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
         lost.drop(
@@ -228,7 +233,7 @@ def _without_workload(spec: Raw, lost: Losses) -> None:
         plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
 
 
-def _without_contradictions(spec: Raw, lost: Losses) -> None:
+def _drop_contradictions(spec: Raw, lost: Losses) -> None:
     """What NVIDIA's operator takes and Purser's refuses, because it can never be; each problem names its field."""
     while found := problems(msgspec.convert(spec, ClusterPolicySpec)):
         place = re.match(r"spec\.([A-Za-z.]+)(?:\[(\d+)\])?", found[0])
@@ -243,9 +248,9 @@ def _without_contradictions(spec: Raw, lost: Losses) -> None:
             item = at[name].pop(int(place[2]))
             where = f"{where}[{place[2]}]"
             named = f"profile {item['name']} is removed" if "name" in item else "removed"
-            lost.drop_whole(where, f"{named}: {found[0]}", Rank.RUNS)
+            lost.drop_section(where, f"{named}: {found[0]}", Rank.RUNS)
             continue
         del at[name]
         why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
         rank = Rank.RUNS if name == "profiles" else Rank.SETTING
-        lost.drop_whole(where, f"removed: {why}", rank)
+        lost.drop_section(where, f"removed: {why}", rank)

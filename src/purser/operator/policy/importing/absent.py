@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import msgspec
 
-from purser.core.wording import natural, some
+from purser.core.wording import natural_sort_key, some
 from purser.operator.names import WORKLOAD_LABEL
 from purser.operator.policy.fields import Workload
 from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, is_requested
 
 _SANDBOX, _DEFAULT = "sandboxWorkloads", "defaultWorkload"
 _VIRTUAL = tuple(each for each in get_args(Workload) if each != "container")
-_IN_OWN_DAEMONSET = f"in your own DaemonSet with nodeSelector {WORKLOAD_LABEL}"
+_OWN_DAEMONSET_ADVICE = f"in your own DaemonSet with nodeSelector {WORKLOAD_LABEL}"
 
 
 class _AbsentSection(msgspec.Struct, frozen=True):
@@ -39,75 +39,75 @@ def _switch(given: Raw, section: str) -> bool:
     return at(given, f"{section}.enabled") is True
 
 
-def _sandbox(given: Raw) -> bool:
+def _is_sandbox_enabled(given: Raw) -> bool:
     return _switch(given, _SANDBOX)
 
 
-def _with_sandbox(section: str, mode: str = "") -> Callable[[Raw], bool]:
+def _enabled_with_sandbox(section: str, mode: str = "") -> Callable[[Raw], bool]:
     def is_on(given: Raw) -> bool:
         present = at(given, f"{_SANDBOX}.mode") or "kubevirt"
-        return _sandbox(given) and _switch(given, section) and mode in ("", present)
+        return _is_sandbox_enabled(given) and _switch(given, section) and mode in ("", present)
 
     return is_on
 
 
-def _never(_: Raw) -> bool:
+def _is_never_used(_: Raw) -> bool:
     return False
 
 
-_NOT_VALIDATED = "no operand runs on nodes for virtual machines, so nothing is validated there"
+_NOT_VALIDATED_NOTE = "no operand runs on nodes for virtual machines, so nothing is validated there"
 _SECTIONS = (
     _AbsentSection(
         _SANDBOX,
-        _sandbox,
+        _is_sandbox_enabled,
         "Purser has no operands for virtual machines and does not run other operands on nodes whose label"
         f" {WORKLOAD_LABEL} (or defaultWorkload) is vm-passthrough or vm-vgpu",
         "your own DaemonSets for what virtual machines need there, before you remove NVIDIA's operator",
     ),
     _AbsentSection(
         "vfioManager",
-        _with_sandbox("vfioManager"),
+        _enabled_with_sandbox("vfioManager"),
         "nothing binds GPUs to vfio-pci",
-        f"vfio-pci.ids on the kernel command line of these nodes, or vfio-manager {_IN_OWN_DAEMONSET}",
+        f"vfio-pci.ids on the kernel command line of these nodes, or vfio-manager {_OWN_DAEMONSET_ADVICE}",
     ),
     _AbsentSection(
         "sandboxDevicePlugin",
-        _with_sandbox("sandboxDevicePlugin", "kubevirt"),
+        _enabled_with_sandbox("sandboxDevicePlugin", "kubevirt"),
         "the kubelet does not advertise GPUs for virtual machines",
-        f"kubevirt-gpu-device-plugin {_IN_OWN_DAEMONSET}",
+        f"kubevirt-gpu-device-plugin {_OWN_DAEMONSET_ADVICE}",
     ),
-    _AbsentSection("validator.vfioPCI", _sandbox, _NOT_VALIDATED),
+    _AbsentSection("validator.vfioPCI", _is_sandbox_enabled, _NOT_VALIDATED_NOTE),
     _AbsentSection(
         "vgpuManager",
-        _with_sandbox("vgpuManager"),
+        _enabled_with_sandbox("vgpuManager"),
         "no vGPU host driver is installed",
-        f"the driver installed on these nodes, or vgpu-manager {_IN_OWN_DAEMONSET}",
+        f"the driver installed on these nodes, or vgpu-manager {_OWN_DAEMONSET_ADVICE}",
     ),
     _AbsentSection(
         "vgpuDeviceManager",
-        _with_sandbox("vgpuDeviceManager"),
+        _enabled_with_sandbox("vgpuDeviceManager"),
         "no vGPU devices are created",
-        f"vgpu-device-manager {_IN_OWN_DAEMONSET}",
+        f"vgpu-device-manager {_OWN_DAEMONSET_ADVICE}",
     ),
-    _AbsentSection("validator.vgpuManager", _sandbox, _NOT_VALIDATED),
-    _AbsentSection("validator.vgpuDevices", _sandbox, _NOT_VALIDATED),
+    _AbsentSection("validator.vgpuManager", _is_sandbox_enabled, _NOT_VALIDATED_NOTE),
+    _AbsentSection("validator.vgpuDevices", _is_sandbox_enabled, _NOT_VALIDATED_NOTE),
     _AbsentSection(
         "kataSandboxDevicePlugin",
-        _with_sandbox("kataSandboxDevicePlugin", "kata"),
+        _enabled_with_sandbox("kataSandboxDevicePlugin", "kata"),
         "the kubelet does not advertise GPUs for Kata containers",
-        f"the Kata device plugin {_IN_OWN_DAEMONSET}",
+        f"the Kata device plugin {_OWN_DAEMONSET_ADVICE}",
     ),
     _AbsentSection(
         "ccManager",
-        _with_sandbox("ccManager", "kata"),
+        _enabled_with_sandbox("ccManager", "kata"),
         "nothing sets the GPUs' confidential computing mode",
-        f"the mode set on these nodes, or k8s-cc-manager {_IN_OWN_DAEMONSET}",
+        f"the mode set on these nodes, or k8s-cc-manager {_OWN_DAEMONSET_ADVICE}",
     ),
-    _AbsentSection("kataManager", _never, ""),  # NVIDIA's operator does nothing with it any more
+    _AbsentSection("kataManager", _is_never_used, ""),  # NVIDIA's operator does nothing with it any more
 )
 
 
-def without_absent(given: Raw, lost: Losses) -> Raw:
+def drop_absent_sections(given: Raw, lost: Losses) -> Raw:
     """The spec without these sections; each that is not empty is reported with its outcome."""
     off, rest = [], given
     for each in _SECTIONS:
@@ -115,14 +115,14 @@ def without_absent(given: Raw, lost: Losses) -> Raw:
         if not isinstance(section, dict):
             continue  # of another type, or absent: it is reported like any unknown field
         if each.is_on(given) and is_requested(section):
-            lost.drop_whole(each.place, each.why, Rank.NOTHING)
+            lost.drop_section(each.place, each.why, Rank.NOTHING)
         elif is_requested(section):
             off.append(f"{lost.prefix}.{each.place}")
         rest = _without(rest, each.place)
     if off:
         lost.note(", ".join(off), "disabled and not supported", Rank.OFF)
     workload = at(given, f"{_SANDBOX}.{_DEFAULT}")
-    return {**rest, _SANDBOX: {_DEFAULT: workload}} if _sandbox(given) and workload in _VIRTUAL else rest
+    return {**rest, _SANDBOX: {_DEFAULT: workload}} if _is_sandbox_enabled(given) and workload in _VIRTUAL else rest
 
 
 def _without(given: Raw, place: str) -> Raw:
@@ -135,9 +135,9 @@ def _without(given: Raw, place: str) -> Raw:
 def report_ignored_labels(nodes: Iterable[Mapping[str, Any]], given: Raw, lost: Losses) -> None:
     """Names the nodes whose label gives their GPUs to virtual machines where NVIDIA's operator did not read it:
     Purser's operands stay away from them."""
-    if _sandbox(given):
+    if _is_sandbox_enabled(given):
         return
-    names = sorted((str(at(each, "metadata.name")) for each in nodes if _is_virtual(each)), key=natural)
+    names = sorted((str(at(each, "metadata.name")) for each in nodes if _is_virtual(each)), key=natural_sort_key)
     if names:
         command = f"kubectl label nodes {' '.join(names)} {WORKLOAD_LABEL}-"
         why = (

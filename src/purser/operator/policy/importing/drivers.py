@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from purser.operator.policy.decoding import in_words
+from purser.operator.policy.decoding import describe_error
 from purser.operator.policy.driver import SIDECARS, DriverSpec
 from purser.operator.policy.fields import Sidecar
 from purser.operator.policy.importing.sections import (
@@ -24,13 +24,15 @@ from purser.operator.policy.importing.sections import (
     with_new_names,
 )
 
-NOT_GIVEN = "profiles replace it: if it is true, import the NVIDIADrivers too, or spec.driver will apply to all nodes"
+DRIVERS_NOT_GIVEN = (
+    "profiles replace it: if it is true, import the NVIDIADrivers too, or spec.driver will apply to all nodes"
+)
 _IMAGE_FIELDS = ("repository", "image", "version")
-_OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
+_FLEET_FIELDS = ("enabled", "profiles", "requirements", "upgradePolicy")
 """Of spec.driver: what no profile has."""
-_OF_THE_POLICY = ("enabled", "upgradePolicy")
+_POLICY_FIELDS = ("enabled", "upgradePolicy")
 """Of a ClusterPolicy's driver section: what counts beside NVIDIADrivers."""
-_WHERE_ABSENT = {
+_VALUES_WHERE_ABSENT = {
     "imagePullPolicy": "IfNotPresent",
     "priorityClassName": "system-node-critical",
     "podSecurityContext": {},
@@ -41,7 +43,7 @@ _REASONS = Reasons(
     unknown={"nodeAffinity": "NVIDIA's operator ignores it too", **UNSUPPORTED_FIELDS},
     other=dict.fromkeys(("enabled", "profiles", "requirements"), UNKNOWN),
 )
-_NOT_IN_PROFILES = ("default", "driverType", "nodeSelector")
+_FIELDS_NOT_IN_PROFILES = ("default", "driverType", "nodeSelector")
 """Of an NVIDIADriver's spec: what kind it is, and for which nodes."""
 
 
@@ -64,7 +66,7 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
             lost.note(f"NVIDIADriver {name}", why, Rank.OFF)
         return given
     drivers = [found for name in sorted(specs) if (found := _read(name, specs[name], lost))]
-    base, others = _divided(drivers, lost)
+    base, others = _divide_drivers(drivers, lost)
     if "upgradePolicy" in base:
         base = {**base, "upgradePolicy": {"autoUpgrade": True, **base["upgradePolicy"]}}
     for each in others:
@@ -72,8 +74,8 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     _report_overlaps(others, lost)
     sidecars = {name: base[name] for name in SIDECARS if name in base}
     driver = {
-        **{name: old[name] for name in _OF_THE_POLICY if name in old},
-        **_differs_from_others(base, given.get("daemonsets")),
+        **{name: old[name] for name in _POLICY_FIELDS if name in old},
+        **_fields_of_daemonsets(base, given.get("daemonsets")),
         **{name: value for name, value in base.items() if name not in SIDECARS},
         "profiles": [_profile(each, name, base) for each, name in _named(others, lost)],
     }
@@ -90,22 +92,22 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.drop_whole("driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOTHING)
+        own.drop_section("driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOTHING)
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.drop_whole("nodeSelector", f"this NVIDIADriver is not imported: {in_words(error)}", Rank.NOTHING)
+        own.drop_section("nodeSelector", f"this NVIDIADriver is not imported: {describe_error(error)}", Rank.NOTHING)
         return None
-    rest = {key: value for key, value in spec.items() if key not in (*_NOT_IN_PROFILES, *SIDECARS)}
+    rest = {key: value for key, value in spec.items() if key not in (*_FIELDS_NOT_IN_PROFILES, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
     for sidecar in SIDECARS:
         if isinstance(given := spec.get(sidecar), dict):
             body[sidecar] = section(Sidecar, given, sidecar, _REASONS, own)
-    return _Driver(name=name, nodes=nodes, body=_with_whole_image(body))
+    return _Driver(name=name, nodes=nodes, body=_split_image(body))
 
 
-def _with_whole_image(body: Raw) -> Raw:
+def _split_image(body: Raw) -> Raw:
     """An image with its registry, beside a version: as repository and image."""
     repository, slash, image = str(body.get("image", "")).rpartition("/")
     if not slash or body.get("repository") or not body.get("version"):
@@ -116,7 +118,7 @@ def _with_whole_image(body: Raw) -> Raw:
 # --- all of them
 
 
-def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Driver]]:
+def _divide_drivers(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Driver]]:
     """What is for all nodes, and the drivers of some: those that ask for more labels first."""
     general = [each for each in drivers if not each.nodes]
     for each in general[1:]:
@@ -130,10 +132,10 @@ def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Dri
         " to prevent this, label the nodes nvidia.com/gpu.deploy.driver=false"
     )
     lost.note("spec.driver", why, Rank.RUNS)
-    return _common([each.body for each in some]), some
+    return _common_fields([each.body for each in some]), some
 
 
-def _common(bodies: list[Raw]) -> Raw:
+def _common_fields(bodies: list[Raw]) -> Raw:
     """What all of them say, but for images."""
     if not bodies:
         return {}
@@ -147,21 +149,24 @@ def _common(bodies: list[Raw]) -> Raw:
 
 def _report_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
     """How its nodes are upgraded is not theirs any more."""
-    is_same = "upgradePolicy" in base and _filled(driver.body)["upgradePolicy"] == _filled(base)["upgradePolicy"]
+    is_same = (
+        "upgradePolicy" in base
+        and _fill_defaults(driver.body)["upgradePolicy"] == _fill_defaults(base)["upgradePolicy"]
+    )
     if "upgradePolicy" in driver.body and not is_same:
         why = "spec.driver.upgradePolicy applies to all nodes and is different"
         own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
-        own.drop_whole("upgradePolicy", why, Rank.FEATURE)
+        own.drop_section("upgradePolicy", why, Rank.FEATURE)
 
 
-def _differs_from_others(base: Raw, common: Any) -> Raw:
+def _fields_of_daemonsets(base: Raw, common: Any) -> Raw:
     """Of the driver for all nodes: what spec.daemonsets says of all operands, and never said of NVIDIADrivers."""
     names = ("priorityClassName", "podSecurityContext")
     given = common if isinstance(common, dict) else {}
-    return {name: _WHERE_ABSENT[name] for name in names if given.get(name) and not base.get(name)}
+    return {name: _VALUES_WHERE_ABSENT[name] for name in names if given.get(name) and not base.get(name)}
 
 
-def _filled(body: Raw) -> Raw:
+def _fill_defaults(body: Raw) -> Raw:
     """With what absent fields mean."""
     rest = {name: value for name, value in body.items() if name not in SIDECARS}
     sidecars = {name: msgspec.to_builtins(msgspec.convert(body.get(name, {}), Sidecar)) for name in SIDECARS}
@@ -208,10 +213,10 @@ def _named(drivers: Iterable[_Driver], lost: Losses) -> list[tuple[_Driver, str]
 
 def _profile(driver: _Driver, name: str, base: Raw) -> Raw:
     """What it says otherwise than spec.driver; its image and modules whole, for people to see."""
-    body, mine, all_nodes = driver.body, _filled(driver.body), _filled(base)
+    body, mine, all_nodes = driver.body, _fill_defaults(driver.body), _fill_defaults(base)
     images = {field: body[field] for field in _IMAGE_FIELDS if body.get(field)}
     modules = {"kernelModuleType": body.get("kernelModuleType", "auto")}
-    others = mine.keys() - {*_IMAGE_FIELDS, *modules, *_OF_ALL_NODES}
+    others = mine.keys() - {*_IMAGE_FIELDS, *modules, *_FLEET_FIELDS}
     differing = {field: _value_of(body, field, mine) for field in sorted(others) if mine[field] != all_nodes[field]}
     return {"name": name, "nodeSelector": driver.nodes, **images, **modules, **differing}
 
@@ -220,4 +225,4 @@ def _value_of(body: Raw, field: str, filled: Raw) -> Any:
     """A field as a profile says it: one that is absent takes away what spec.driver has."""
     if body.get(field):
         return body[field]
-    return _WHERE_ABSENT.get(field, {} if isinstance(filled[field], dict) else filled[field])
+    return _VALUES_WHERE_ABSENT.get(field, {} if isinstance(filled[field], dict) else filled[field])

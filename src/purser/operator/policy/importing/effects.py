@@ -14,7 +14,7 @@ from purser.operator.policy.spec import ClusterPolicySpec
 
 _SECTIONS = ("toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter", "nodeStatusExporter", "migManager")
 _Section = DriverSpec | DriverProfile
-_OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
+_DRIVER_RULES: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
     ("rdma.useHostMofed", lambda each, _: each.rdma is None or not each.rdma.enabled, "rdma.enabled is not true"),
     ("repoConfig", lambda _, precompiled: precompiled, "precompiled drivers do not install packages"),
     ("certConfig", lambda _, precompiled: precompiled, "precompiled drivers do not install packages"),
@@ -27,7 +27,7 @@ _OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
 )
 """Of spec.driver and of each profile: what does nothing, when, and why."""
 
-_OF_ALL: tuple[tuple[str, Callable[[ClusterPolicySpec], bool], str], ...] = (
+_POLICY_RULES: tuple[tuple[str, Callable[[ClusterPolicySpec], bool], str], ...] = (
     (
         "daemonsets.rollingUpdate",
         lambda spec: spec.daemonsets.update_strategy == "OnDelete",
@@ -87,7 +87,7 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
         rest = [each for each in _given_fields(given, default, name) if still and not each.startswith(still)]
         switch = "driver" if name in SIDECARS else name
         losses.extend(Loss(place=f"spec.{each}", why=f"takes effect once {switch}.enabled is true") for each in rest)
-    rules = [*((place, why) for place, holds, why in _OF_ALL if holds(spec)), *_of_drivers(spec)]
+    rules = [*((place, why) for place, holds, why in _POLICY_RULES if holds(spec)), *_of_drivers(spec)]
     silent = tuple(f"{name}." for name, _ in off)
     for place, why in rules:
         if not place.startswith(silent):
@@ -138,7 +138,7 @@ def _of_drivers(spec: ClusterPolicySpec) -> Iterator[tuple[str, str]]:
     sections += [(f"driver.profiles[{place}]", each) for place, each in enumerate(driver.profiles)]
     for place, section in sections:
         precompiled = driver.use_precompiled if section.use_precompiled is None else section.use_precompiled
-        yield from ((f"{place}.{field}", why) for field, holds, why in _OF_DRIVERS if holds(section, precompiled))
+        yield from ((f"{place}.{field}", why) for field, holds, why in _DRIVER_RULES if holds(section, precompiled))
 
 
 def _has_licence(section: _Section) -> bool:

@@ -19,7 +19,7 @@ def with_mig_strategy(given: Raw) -> Raw:
     gfd = given.get("gfd")
     if at(given, "mig.strategy") is not None:
         return given
-    found = next((each for each in _strategies(given) if each in _STRATEGIES), None)
+    found = next((each for each in _find_strategies(given) if each in _STRATEGIES), None)
     if found is None:
         return given
     mig = given.get("mig")
@@ -29,7 +29,7 @@ def with_mig_strategy(given: Raw) -> Raw:
     return rest
 
 
-def _strategies(given: Raw) -> Iterator[Any]:
+def _find_strategies(given: Raw) -> Iterator[Any]:
     yield from _strategies_in_arguments(at(given, "devicePlugin.args"))
     yield from _strategies_in_variables(at(given, "devicePlugin.env"))
     yield from _strategies_in_arguments(at(given, "gfd.args"))

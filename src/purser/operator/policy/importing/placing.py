@@ -14,9 +14,9 @@ from purser.operator.order import Operand
 from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, is_requested
 from purser.operator.policy.spec import ClusterPolicySpec
 
-_WRITTEN = dict(zip(ClusterPolicySpec.__struct_fields__, ClusterPolicySpec.__struct_encode_fields__, strict=True))
+_ENCODED_NAMES = dict(zip(ClusterPolicySpec.__struct_fields__, ClusterPolicySpec.__struct_encode_fields__, strict=True))
 _SECTIONS: Mapping[str, tuple[str, str]] = {
-    **{_WRITTEN[each.section]: (each.value, each.deploy_label) for each in Operand},
+    **{_ENCODED_NAMES[each.section]: (each.value, each.deploy_label) for each in Operand},
     "daemonsets": ("every operand", DEPLOY_OPERANDS_LABEL),
 }
 """By section: what it is about, and the label that keeps that away from a node."""
@@ -24,7 +24,7 @@ _SECTIONS: Mapping[str, tuple[str, str]] = {
 _SELECTOR_FIELDS = ("nodeSelector", "affinity", "nodeAffinity")
 
 
-def without_placing(given: Raw, lost: Losses) -> Raw:
+def drop_placement(given: Raw, lost: Losses) -> Raw:
     """The spec without them; each that says something is reported."""
     rest = dict(given)
     for name, (what, label) in _SECTIONS.items():
@@ -38,11 +38,11 @@ def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Ra
     for field in _SELECTOR_FIELDS:
         if is_requested(section.get(field)) or (field != "nodeSelector" and section.get(field)):
             why = f"{what} runs on every GPU node, even on nodes that this field excluded; use instead: "
-            lost.drop_whole(f"{name}.{field}", why + _instead(section[field], label), Rank.RUNS)
+            lost.drop_section(f"{name}.{field}", why + _label_commands(section[field], label), Rank.RUNS)
     return {field: value for field, value in section.items() if field not in _SELECTOR_FIELDS}
 
 
-def _instead(selector: Any, label: str) -> str:
+def _label_commands(selector: Any, label: str) -> str:
     """Commands that keep it away from the nodes that lack one of the labels."""
     if not isinstance(selector, dict) or not all(isinstance(each, str) for each in selector.values()):
         return f"the label {label}=false on every node that must not run it"
@@ -55,13 +55,13 @@ def _report_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Ra
     if name in ("driver", "daemonsets") or "tolerations" not in section:
         return
     del rest["tolerations"]
-    if own := list(_own(section["tolerations"], at(given, "daemonsets.tolerations"))):
+    if own := list(_own_tolerations(section["tolerations"], at(given, "daemonsets.tolerations"))):
         why = f"{what} does not run on nodes with a taint that only it tolerated; use instead, for all operands: "
         text = msgspec.json.encode(own).decode()
-        lost.drop_whole(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOTHING)
+        lost.drop_section(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOTHING)
 
 
-def _own(tolerations: Any, of_all: Any) -> Iterator[Any]:
+def _own_tolerations(tolerations: Any, of_all: Any) -> Iterator[Any]:
     """Those that not all operands have."""
     for each in tolerations if isinstance(tolerations, list) else [tolerations]:
         if each is not None and not (isinstance(of_all, list) and each in of_all):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from purser.core.wording import NaturalKey, natural
-from purser.operator.policy.decoding import in_words
+from purser.core.wording import NaturalKey, natural_sort_key
+from purser.operator.policy.decoding import describe_error
 from purser.operator.policy.fields import EnvVar
 
 
@@ -63,7 +63,7 @@ class Losses(msgspec.Struct, frozen=True):
         """Every value that is set below ``where``."""
         self.losses.extend(Loss(place=f"{self.prefix}.{each}", why=why, rank=rank) for each in leaves(value, where))
 
-    def drop_whole(self, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
+    def drop_section(self, where: str, why: str, rank: Rank = Rank.SETTING) -> None:
         """All that is below ``where``, as one thing."""
         self.losses.append(Loss(place=f"{self.prefix}.{where}", why=why, rank=rank))
 
@@ -112,12 +112,12 @@ class Line(msgspec.Struct, frozen=True, order=True):
 def lines(losses: Iterable[Loss]) -> tuple[Line, ...]:
     """One line for the fields of one section that share a reason."""
     found = {(each.rank, each.why, *_divided(each)) for each in losses}
-    ordered = sorted(found, key=lambda each: (each[0], each[2], each[1], natural(each[3])))
+    ordered = sorted(found, key=lambda each: (each[0], each[2], each[1], natural_sort_key(each[3])))
     lines = []
     for (rank, section, why), fields in groupby(ordered, key=lambda each: (each[0], each[2], each[1])):
         first, *others = [name for *_, name in fields]
         names = ", .".join([f"{section}.{first}" if first else section, *others])
-        lines.append(Line(rank, natural(names), f"{names}: {why}"))
+        lines.append(Line(rank, natural_sort_key(names), f"{names}: {why}"))
     return tuple(sorted(lines))
 
 
@@ -185,7 +185,7 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Losses) -> Any:
     """A value as Purser writes it; None where it cannot be."""
-    hint = _unless_absent(hint)
+    hint = _present_type(hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
         return _whole(hint, section(hint, value, where, reasons, lost), where, lost)
     if (kind := _struct_of_list(hint)) and isinstance(value, list):
@@ -195,20 +195,20 @@ def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Losses) ->
     try:
         return msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))
     except (msgspec.ValidationError, OverflowError) as error:
-        lost.drop(value, where, in_words(error))
+        lost.drop(value, where, describe_error(error))
         return None
 
 
 def _whole(kind: type[msgspec.Struct], kept: Raw, where: str, lost: Losses) -> Raw | None:
     """The section, where it has all that it must have."""
-    if missing := [name for name in _needed(kind) if name not in kept]:
-        lost.drop_whole(where, f"required field {missing[0]} is missing")
+    if missing := [name for name in _required_fields(kind) if name not in kept]:
+        lost.drop_section(where, f"required field {missing[0]} is missing")
         return None
     return kept
 
 
 @cache
-def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def _required_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in msgspec.structs.fields(kind) if field.required)
 
 
@@ -218,14 +218,14 @@ def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Rea
     for place, each in enumerate(given):
         at = f"{where}[{place}]"
         if kind is EnvVar and _has_source(each):
-            lost.drop_whole(at, _SOURCE.format(each.get("name")), Rank.FEATURE)
+            lost.drop_section(at, _SOURCE.format(each.get("name")), Rank.FEATURE)
             found = [other for other in found if other["name"] != each.get("name")]
             continue
         kept = section(kind, each, at, reasons, lost) if isinstance(each, dict) else None
         try:
             msgspec.convert(kept, kind)
         except msgspec.ValidationError as error:
-            lost.drop(each, at, in_words(error))
+            lost.drop(each, at, describe_error(error))
         else:
             found.append(kept)
     if kind is not EnvVar:
@@ -244,7 +244,7 @@ def _struct_of_list(hint: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-def _unless_absent(hint: Any) -> Any:
+def _present_type(hint: Any) -> Any:
     """The type of a field that may be absent, where it is there."""
     members = [each for each in get_args(hint) if each is not type(None)]
     is_optional = get_origin(hint) in (Union, UnionType) and len(members) == 1

@@ -11,24 +11,24 @@ from purser.core.decisions.records import NodesJudged, PodPlaced, Record, Schedu
 from purser.core.decisions.scheduling import SchedulingReplay
 from purser.core.decoding import brief
 from purser.core.explaining.filters import FilterRejection
-from purser.core.explaining.grouping import ReasonCount, grouped_refusals, grouped_rejections, node_wording
+from purser.core.explaining.grouping import ReasonCount, describe_node, grouped_refusals, grouped_rejections
 from purser.core.explaining.reasons import FilterReason
 from purser.core.grant.quota import UNLIMITED, QuotaLimits
 from purser.core.kubernetes.times import spelled
 from purser.core.model import Grant
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Placement
-from purser.core.wording import counted, natural, some
+from purser.core.wording import counted, natural_sort_key, some
 from purser.scheduler.explaining.changes import Suggestion
-from purser.scheduler.explaining.choosing import compared, held_words
+from purser.scheduler.explaining.choosing import compare_nodes, describe_held_gpus
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.logged.finding import PodDecision, PodSearch
 from purser.scheduler.explaining.logged.fleet_changes import (
     ended,
-    fewer_cordoned,
-    least_use,
-    more_of_quota,
+    raise_quotas,
+    smallest_quota_use,
     unaligned,
+    uncordon_fewest,
 )
 from purser.scheduler.explaining.logged.moment import LoggedMoment
 from purser.scheduler.explaining.logged.request_changes import smaller_requests, wider_choices
@@ -86,7 +86,11 @@ def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Expla
             raise ValueError("the file has just changed: something may still be writing to it")
         if (difference := replay.apply(target)) is not None:
             notes.append(f"this version of Purser decides differently from the log: {difference.why}")
-        found = _placed(replay, target, decision) if _is_placed(target) else _waiting(replay, target, decision)
+        found = (
+            _explain_placed(replay, target, decision)
+            if _is_placed(target)
+            else _explain_waiting(replay, target, decision)
+        )
         return replace(found, at=spelled(decision.at), notes=(*notes, *found.notes))
     except DecisionLogError:
         raise
@@ -109,7 +113,7 @@ def _is_placed(record: NodesJudged | PodPlaced) -> bool:
     return isinstance(record, PodPlaced) and bool(record.containers)
 
 
-def _placed(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision: PodDecision) -> Explanation:
+def _explain_placed(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision: PodDecision) -> Explanation:
     assert isinstance(record, PodPlaced)
     node, asked, judged = replay.node(record.node), replay.asked(record), decision.judged
     names = replay.fleet.names() if judged is None else replay.candidates(judged)
@@ -118,16 +122,16 @@ def _placed(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision:
     why = replay.evaluator.why(asked.request, Placement(node, record.containers, record.pools))
     scores = dict(zip(found.fits, found.scores.tolist(), strict=True))
     policy = replay.evaluator.policy.node_policy(asked.request)
-    choice = compared(policy, tuple(held_words(replay.fleet, grant)), scores, node, why)
+    choice = compare_nodes(policy, tuple(describe_held_gpus(replay.fleet, grant)), scores, node, why)
     return replace(_head(record, "Placed", len(names)), node=node, choice=choice)
 
 
-def _waiting(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision: PodDecision) -> Explanation:
+def _explain_waiting(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision: PodDecision) -> Explanation:
     names = replay.candidates(record) if isinstance(record, NodesJudged) else [replay.node(record.node)]
     moment = LoggedMoment(replay, replay.asked(record), names)
     not_asked = [] if decision.is_narrowed or isinstance(record, PodPlaced) else moment.not_asked
     rejections = dict.fromkeys(not_asked, FilterRejection(FilterReason.NOT_ASKED))
-    rejected = {name: node_wording(each) for name, each in rejections.items()}
+    rejected = {name: describe_node(each) for name, each in rejections.items()}
     found = moment.found
     head = _head(record, "Waiting", len(names) + len(not_asked))
     return replace(
@@ -142,7 +146,7 @@ def _waiting(replay: SchedulingReplay, record: NodesJudged | PodPlaced, decision
 
 def _nodes_with_room(moment: LoggedMoment, not_asked: list[str]) -> Iterator[str]:
     """Which nodes only other filters keep the pod from."""
-    fits = sorted(moment.evaluate(names=not_asked).fits, key=natural) if not_asked else ()
+    fits = sorted(moment.evaluate(names=not_asked).fits, key=natural_sort_key) if not_asked else ()
     if fits:
         yield (
             f"{counted(len(fits), 'node')} that kube-scheduler had filtered out had room for the pod ({some(fits)}):"
@@ -170,10 +174,10 @@ def _quota(left: QuotaLimits) -> str:
 
 def _suggestions(moment: LoggedMoment) -> Iterator[Suggestion]:
     """Changes of the pod first, then of its namespace, of nodes, of other pods."""
-    demand = least_use(moment)
+    demand = smallest_quota_use(moment)
     yield from smaller_requests(moment)
     yield from wider_choices(moment)
-    yield from more_of_quota(moment, demand)
-    yield from fewer_cordoned(moment)
+    yield from raise_quotas(moment, demand)
+    yield from uncordon_fewest(moment)
     yield from unaligned(moment)
     yield from ended(moment, demand)

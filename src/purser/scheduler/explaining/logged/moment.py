@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from purser.core.decisions.notes import DecisionInputs
 from purser.core.decisions.scheduling import SchedulingReplay
-from purser.core.fleet import NOTHING_KEPT, Fleet, NodeState
+from purser.core.fleet import NO_NOMINATED_USAGE, Fleet, NodeState
 from purser.core.fleet.kubelet_snapshot import kubelet_report
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining_quota
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.report import aligns
 from purser.core.model import GpuPolicy, Grant, GrantState, NodeInventory, PodRequest
@@ -83,7 +83,7 @@ class LoggedMoment:
         state = self.state(node)
         if state is None:
             return None
-        held = self.asked.held.get(node, NOTHING_KEPT)
+        held = self.asked.held.get(node, NO_NOMINATED_USAGE)
         placed = self._replay.evaluator.place(node, self.request, self.asked.left, held)
         return grant_demand(to_grant(placed, self.request, state.inventory)) if isinstance(placed, Placement) else None
 
@@ -92,17 +92,17 @@ class LoggedMoment:
         state = self.fleet.without(node, {*gone, self.request.uid})
         if state is None:
             return False
-        policy, left = self._replay.evaluator.policy, self.left_without(gone)
+        policy, left = self._replay.evaluator.policy, self.quota_left_without(gone)
         return isinstance(
-            place(state.plus(self.asked.held.get(node, NOTHING_KEPT)), self.request, policy, left), Placement
+            place(state.plus(self.asked.held.get(node, NO_NOMINATED_USAGE)), self.request, policy, left), Placement
         )
 
-    def left_without(self, gone: Iterable[str]) -> QuotaLimits:
+    def quota_left_without(self, gone: Iterable[str]) -> QuotaLimits:
         """What the quota of the pod's namespace leaves then."""
         left = self.asked.left
         for grant in map(self.fleet.ledger.grant, gone if left != UNLIMITED else ()):
             if grant is not None and self.is_of_quota(grant):
-                left = remaining(left, Demand() - grant_demand(grant))
+                left = remaining_quota(left, Demand() - grant_demand(grant))
         return left
 
     def is_of_quota(self, grant: Grant) -> bool:
@@ -112,7 +112,7 @@ class LoggedMoment:
         return same and self.asked.left != UNLIMITED and grant.pod_uid != own.uid
 
     @contextmanager
-    def with_left(self, left: QuotaLimits) -> Iterator[None]:
+    def with_quota_left(self, left: QuotaLimits) -> Iterator[None]:
         """As if the quota left so much."""
         before, self.asked = self.asked, self.asked._replace(left=left)
         try:
@@ -123,14 +123,14 @@ class LoggedMoment:
     @contextmanager
     def without(self, uids: Collection[str]) -> Iterator[None]:
         """As if these pods had ended."""
-        ledger, left = self.fleet.ledger, self.left_without(uids)
+        ledger, left = self.fleet.ledger, self.quota_left_without(uids)
         gone = [(grant, ledger.state(uid) or GrantState.BOUND) for uid in uids if (grant := ledger.grant(uid))]
         pods = {name: self.fleet.kubelet_pods(name) for grant, _ in gone for name in [grant.node]}
         for grant, _ in gone:
             ledger.release(grant.pod_uid)
             self.fleet.forget_pod(grant.pod_uid)
         try:
-            with self.with_left(left):
+            with self.with_quota_left(left):
                 yield
         finally:
             for grant, state in gone:

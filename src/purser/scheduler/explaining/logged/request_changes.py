@@ -15,7 +15,7 @@ from purser.core.vendors.catalogue import BY_RESOURCE
 from purser.core.wording import counted
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.logged.moment import LoggedMoment
-from purser.scheduler.explaining.logged.offering import suggest_if_it_fits
+from purser.scheduler.explaining.logged.offering import suggest_if_fits
 from purser.scheduler.explaining.searching import MAX_TRIED, at_once, fewer_cpus, largest_that_fits
 
 GPUS, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES = "gpus", "gpuMemoryMiB", "gpuMemoryPercent", "gpuCoresPercent"
@@ -47,14 +47,16 @@ class _Axis(msgspec.Struct, frozen=True):
 def smaller_requests(moment: LoggedMoment) -> Iterator[Suggestion]:
     """For each container and amount the largest that fits."""
     for axis in _axes(moment):
-        found = at_once(largest_that_fits(axis.values, _fits(moment, axis), is_tried=axis.is_tried))
+        found = at_once(largest_that_fits(axis.values, _fits_with(moment, axis), is_tried=axis.is_tried))
         if found is not None:
             text = f"container {axis.container} requests {_words(axis.what, found)} instead of {axis.asked}"
-            change = SuggestedChange(container=axis.container, resource=axis.what, amount=_spelled(axis.what, found))
-            yield from suggest_if_it_fits(moment, ChangeKind.AMOUNT, text, change, axis.changed(found))
+            change = SuggestedChange(
+                container=axis.container, resource=axis.what, amount=_amount_text(axis.what, found)
+            )
+            yield from suggest_if_fits(moment, ChangeKind.AMOUNT, text, change, axis.changed(found))
 
 
-def _fits(moment: LoggedMoment, axis: _Axis) -> Callable[[int], bool]:
+def _fits_with(moment: LoggedMoment, axis: _Axis) -> Callable[[int], bool]:
     return lambda value: bool(moment.evaluate(axis.changed(value)).fits)
 
 
@@ -97,9 +99,11 @@ def _aligned_resources(request: PodRequest, part: KubeletContainer) -> Iterator[
     """What a kubelet aligns with them."""
     cpus, memory = part.limits.get(CPU, 0), part.limits.get(MEMORY, 0) // MIB
     if cpus > 1:
-        yield _Axis(part.name, CPU, _spelled(CPU, cpus), fewer_cpus(cpus), _kubelet_axes(request, part.name, CPU), True)
+        yield _Axis(
+            part.name, CPU, _amount_text(CPU, cpus), fewer_cpus(cpus), _kubelet_axes(request, part.name, CPU), True
+        )
     changed = _kubelet_axes(request, part.name, MEMORY, MIB)
-    yield _Axis(part.name, MEMORY, _spelled(MEMORY, memory), range(1, memory), changed)
+    yield _Axis(part.name, MEMORY, _amount_text(MEMORY, memory), range(1, memory), changed)
 
 
 def _sizes(asked: DeviceRequest) -> Sequence[int]:
@@ -164,7 +168,7 @@ def wider_choices(moment: LoggedMoment) -> Iterator[Suggestion]:
 
 
 def _choice(moment: LoggedMoment, field: str, text: str, changed: PodRequest) -> Iterator[Suggestion]:
-    yield from suggest_if_it_fits(moment, ChangeKind.ANNOTATION, text, SuggestedChange(field=field), changed)
+    yield from suggest_if_fits(moment, ChangeKind.ANNOTATION, text, SuggestedChange(field=field), changed)
 
 
 def _words(what: str, amount: int) -> str:
@@ -179,10 +183,10 @@ def _words(what: str, amount: int) -> str:
         case "gpuCoresPercent":
             return f"{amount}% of a GPU's compute"
         case _:
-            return f"{what}: {_spelled(what, amount)}"
+            return f"{what}: {_amount_text(what, amount)}"
 
 
-def _spelled(what: str, amount: int) -> str:
+def _amount_text(what: str, amount: int) -> str:
     """As a pod has it."""
     if what == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)

@@ -11,7 +11,7 @@ from purser.core.kubelet.cpumanager import allocate, free_all_but, hints, pod_hi
 from purser.core.kubelet.cpumanager.checkpoint import decode, encode
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.cpuset import CpuSet
-from purser.core.kubelet.pod import KubeletPod, QosClass, gives_back
+from purser.core.kubelet.pod import KubeletPod, QosClass, releases_resources
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 from purser.core.pod.manifest import ContainerKind
@@ -72,7 +72,7 @@ def check(on: KubeletNode, state: CpuState, pods: Mapping[str, KubeletPod]) -> N
         held_by = next(each for each in pods[uid].containers if each.name == name)
         assert cpus.bit_count() == guaranteed_cpus(pods[uid], held_by) > 0
         assert not cpus & (state.default | state.reserved), "exclusive CPUs are nobody else's"
-        if not gives_back(switches, held_by):
+        if not releases_resources(switches, held_by):
             assert not cpus & lasting, "two containers that run at once share no exclusive CPU"
             lasting |= cpus
         assert not cpus & (sum(of_pod.values()) - of_pod.get(uid, 0)), "pods share no exclusive CPU"

@@ -21,7 +21,7 @@ from purser.core.kubelet.devicemanager.checkpoint import decode, encode
 from purser.core.kubelet.devicemanager.holdings import counted, held_by
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import nodes_of
-from purser.core.kubelet.pod import KubeletContainer, gives_back
+from purser.core.kubelet.pod import KubeletContainer, releases_resources
 from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletNode, PluginDevice
 from purser.core.kubelet.versions import behaviour, parse_version
 from purser.core.pod.manifest import ContainerKind
@@ -147,7 +147,7 @@ def check(world: World) -> None:
     for device, of in holders_of.items():
         assert len({uid for uid, _ in of}) == 1, f"{device} is held by {of}"
         for uid, place in sorted(of)[:-1]:
-            assert gives_back(world.rules, world.pods[uid][place]), f"{device} is held by {of}"
+            assert releases_resources(world.rules, world.pods[uid][place]), f"{device} is held by {of}"
 
 
 @examples(200)

@@ -9,7 +9,7 @@ from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import UNHEALTHY, FleetNodeFacts, GpuFacts
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies import GPU_POLICIES, NODE_POLICIES, ArrayPolicy, Setting, policy
-from purser.core.placement.shape import PodShape, taken_by
+from purser.core.placement.shape import PodShape, resources_taken
 from purser.core.placement.table import ShapeTable, place
 
 GPUS = st.builds(
@@ -92,7 +92,7 @@ def run(table: ShapeTable, pods: Iterable[PodShape]) -> list[tuple[str, tuple[in
     for pod in pods:
         placement = place(table, pod)
         if placement is not None:
-            table.fleet.take(*placement, taken_by(table.fleet, pod, *placement))
+            table.fleet.take(*placement, resources_taken(table.fleet, pod, *placement))
         got.append(None if placement is None else (table.fleet.names[placement[0]], placement[1]))
     return got
 

@@ -16,7 +16,7 @@ from purser.core.fleet.free_resources import MANY
 from purser.core.model import NodePolicy
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies import NODE_POLICIES, Setting
-from purser.core.placement.shape import PodShape, memory_of, taken_by, view
+from purser.core.placement.shape import PodShape, memory_of, resources_taken, view
 from purser.core.placement.table import ShapeTable, place
 
 PODS = st.lists(shapes(), min_size=1, max_size=12)
@@ -63,7 +63,7 @@ def test_places_only_where_there_is_room_and_wherever_there_is(
         assert fits(fleet, pod, row)
         assert len(set(gpus)) == len(gpus) == pod.gpu_count
         assert all(could_take(fleet, pod, row, gpu) for gpu in gpus)
-        fleet.take(row, gpus, taken_by(fleet, pod, row, gpus))
+        fleet.take(row, gpus, resources_taken(fleet, pod, row, gpus))
         assert_nothing_is_overcommitted(fleet)
 
 
@@ -90,7 +90,7 @@ def test_a_table_that_was_kept_says_what_a_new_one_says_in_whatever_rows_nodes_a
         if got is not None:
             row = other.rows.get(got[0])
             assert row is not None
-            other.take(row, got[1], taken_by(other, pod, row, got[1]))
+            other.take(row, got[1], resources_taken(other, pod, row, got[1]))
     assert run(kept, [asked]) == run(ShapeTable(other, named(pair)), [asked])
 
 
@@ -102,7 +102,7 @@ def test_what_would_be_left_after_is_what_is_left_then(
     run(ShapeTable(fleet, named(("spread", "spread"))), pods)
     seen = view(fleet, asked, all_rows(fleet))
     for gpu, row in zip(*seen.takes.nonzero(), strict=True):
-        taken = taken_by(fleet, asked, int(row), (int(gpu),))
+        taken = resources_taken(fleet, asked, int(row), (int(gpu),))
         fleet.take(row, (gpu,), taken)
         assert fleet.left_milli[gpu, row] == seen.after[gpu, row]
         fleet.release(row, (gpu,), taken)

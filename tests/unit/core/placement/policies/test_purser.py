@@ -16,7 +16,7 @@ from purser.core.model import Device, Link, PcieLevel
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.policies.purser import Planner, Purser
-from purser.core.placement.shape import PodShape, taken_by, view
+from purser.core.placement.shape import PodShape, resources_taken, view
 from purser.core.placement.table import ShapeTable, place
 
 T4, A100 = GpuFacts("T4", 1000, 100), GpuFacts("A100", 1000, 100)
@@ -37,7 +37,7 @@ def table(facts: list[FleetNodeFacts], counts: dict[PodShape, float], name: str 
 def put(kept: ShapeTable, node: str, gpus: tuple[int, ...], pod: PodShape) -> None:
     row = kept.fleet.rows.get(node)
     assert row is not None
-    kept.fleet.take(row, gpus, taken_by(kept.fleet, pod, row, gpus))
+    kept.fleet.take(row, gpus, resources_taken(kept.fleet, pod, row, gpus))
 
 
 def test_a_share_goes_where_it_breaks_no_pattern() -> None:

@@ -11,9 +11,9 @@ from purser.core.placement.kernels.plain import losses
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies.plan import Plan, plan
 from purser.core.placement.policies.purser import adjust
-from purser.core.placement.policies.reserve import NOT_KEPT, keep
+from purser.core.placement.policies.reserve import NO_RESERVE, keep
 from purser.core.placement.policies.scarcity import penalties, scarcity
-from purser.core.placement.shape import PodShape, taken_by, view
+from purser.core.placement.shape import PodShape, resources_taken, view
 
 T4 = GpuFacts("T4", 1000, 10)
 ONE = PodShape(10_000, 0, 1, gpu_memory_mib=1000)
@@ -65,13 +65,13 @@ def test_as_many_nodes_are_kept_as_pods_are_expected_and_some_more() -> None:
     many = fleet(*(100_000,) * 40)
     kept = keep(many, [(PodShape(64_000, 0, 4, gpu_memory_mib=1000), 9.0)])
     assert (kept == 64_000).sum() == 9 + 3 * 3
-    assert (kept[:40] != NOT_KEPT).nonzero()[0].min() == 40 - 18, "the last ones: others begin with the first"
+    assert (kept[:40] != NO_RESERVE).nonzero()[0].min() == 40 - 18, "the last ones: others begin with the first"
 
 
 def test_pods_that_run_already_are_expected_no_more() -> None:
     many, pod = fleet(*(100_000,) * 40), PodShape(64_000, 0, 4, gpu_memory_mib=1000)
     for row in range(9):
-        many.take(row, (0, 1, 2, 3), taken_by(many, pod, row, (0, 1, 2, 3)))
+        many.take(row, (0, 1, 2, 3), resources_taken(many, pod, row, (0, 1, 2, 3)))
     assert (keep(many, [(pod, 9.0)]) == 64_000).sum() == 9
 
 
@@ -86,14 +86,14 @@ def test_each_kept_node_has_the_cpu_it_is_kept_for_and_hardly_more() -> None:
 def test_the_richest_nodes_of_a_large_fleet_are_kept_whatever_comes() -> None:
     large = fleet(*(96_000,) * 98, 128_000, 128_000)
     assert keep(large, [])[98:100].tolist() == [128_000] * 2
-    assert (keep(large, []) != NOT_KEPT).sum() == 2
-    assert (keep(fleet(*(96_000,) * 10), []) == NOT_KEPT).all()
-    assert (keep(fleet(*(96_000,) * 100, gpus=1), []) == NOT_KEPT).all(), "one GPU is whole anyway"
+    assert (keep(large, []) != NO_RESERVE).sum() == 2
+    assert (keep(fleet(*(96_000,) * 10), []) == NO_RESERVE).all()
+    assert (keep(fleet(*(96_000,) * 100, gpus=1), []) == NO_RESERVE).all(), "one GPU is whole anyway"
 
 
 def test_a_pod_that_takes_a_node_whole_prefers_one_that_is_kept_for_its_like() -> None:
     two = fleet(100_000, 100_000, 100_000)
-    kept = np.full(len(two.live), NOT_KEPT)
+    kept = np.full(len(two.live), NO_RESERVE)
     kept[:2] = 64_000, 100_000
     seen = view(two, PodShape(60_000, 0, 4, gpu_memory_mib=1000), all_rows(two)[:3])
     added = adjust(seen, kept)
@@ -103,12 +103,12 @@ def test_a_pod_that_takes_a_node_whole_prefers_one_that_is_kept_for_its_like() -
 
 def test_of_kept_nodes_those_for_less_are_broken_first() -> None:
     two = fleet(100_000, 100_000, 100_000)
-    kept = np.full(len(two.live), NOT_KEPT)
+    kept = np.full(len(two.live), NO_RESERVE)
     kept[:2] = 64_000, 100_000
     added = adjust(view(two, ONE, all_rows(two)[:3]), kept)
     assert added is not None
     assert 0 == added[2] > added[0] > added[1]
-    two.take(1, (0,), taken_by(two, ONE, 1, (0,)))
+    two.take(1, (0,), resources_taken(two, ONE, 1, (0,)))
     again = adjust(view(two, ONE, all_rows(two)[:3]), kept)
     assert again is not None
     assert again[1] == 0, "what is broken is not kept any more"

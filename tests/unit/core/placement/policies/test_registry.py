@@ -3,16 +3,16 @@
 import pytest
 
 from purser.core import model
-from purser.core.placement.policies import GPU_POLICIES, NODE_POLICIES, Pair, policy
+from purser.core.placement.policies import GPU_POLICIES, NODE_POLICIES, NodeAndGpuPolicy, policy
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.fragmentation import Fragmentation
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
 
 
-def pair(node: str, gpu: str = "") -> Pair:
+def pair(node: str, gpu: str = "") -> NodeAndGpuPolicy:
     found = policy(node, gpu)
-    assert isinstance(found, Pair)
+    assert isinstance(found, NodeAndGpuPolicy)
     return found
 
 

@@ -7,7 +7,7 @@ from tests.unit.core.placement.policies.fleets import PAIRS, fleet_of, named
 from purser.core.fleet.arrays import Model
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.model import ContainerRequest, DeviceMode, DeviceRequest, PodRequest
-from purser.core.placement.shape import PodShape, lead_shape, need_milli, shape_of
+from purser.core.placement.shape import PodShape, largest_shape, need_milli, shape_of
 from purser.core.placement.table import ShapeTable, place
 from purser.core.pod.manifest import ContainerKind
 
@@ -49,7 +49,7 @@ def test_models_and_modes_are_of_the_shape() -> None:
 def test_the_lead_of_several_containers_is_the_one_that_asks_for_the_most() -> None:
     shares = [DeviceRequest(1, memory_mib=900), DeviceRequest(2, memory_mib=100), DeviceRequest(1, memory_mib=1000)]
     request = msgspec.structs.replace(pod(*shares), cpu_milli=500)
-    assert lead_shape(request) == PodShape(500, 0, 2, 100)
+    assert largest_shape(request) == PodShape(500, 0, 2, 100)
 
 
 def test_more_than_a_whole_gpu_of_compute_is_a_whole_one() -> None:

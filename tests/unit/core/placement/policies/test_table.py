@@ -7,7 +7,7 @@ from tests.unit.core.placement.policies.fleets import fleet_of
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import Gpus
-from purser.core.placement.shape import PodShape, View, taken_by
+from purser.core.placement.shape import PodShape, View, resources_taken
 from purser.core.placement.table import ShapeTable, place
 
 SHARE = PodShape(0, 0, 1, gpu_memory_mib=100)
@@ -38,7 +38,7 @@ def test_only_changed_rows_are_rated_again() -> None:
     watched = Watched()
     kept = table(watched)
     assert place(kept, SHARE) == (0, (0,))
-    kept.fleet.take(0, (0,), taken_by(kept.fleet, SHARE, 0, (0,)))
+    kept.fleet.take(0, (0,), resources_taken(kept.fleet, SHARE, 0, (0,)))
     kept.fleet.remove_node("node-3")
     place(kept, SHARE)
     place(kept, SHARE)
@@ -49,7 +49,7 @@ def test_a_policy_that_decides_each_time_is_asked_about_all() -> None:
     watched = Watched(steady=False)
     kept = table(watched)
     place(kept, SHARE)
-    kept.fleet.take(0, (0,), taken_by(kept.fleet, SHARE, 0, (0,)))
+    kept.fleet.take(0, (0,), resources_taken(kept.fleet, SHARE, 0, (0,)))
     place(kept, SHARE)
     assert watched.asked == [[0, 1, 2, 3, 4]] * 2
 

@@ -6,7 +6,7 @@ from tests.unit.core.placement.policies.fleets import fleet_of
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.interconnect import Topology, matrix
 from purser.core.placement.policies import policy
-from purser.core.placement.shape import PodShape, taken_by
+from purser.core.placement.shape import PodShape, resources_taken
 from purser.core.placement.table import ShapeTable, place
 
 PAIRS = Topology((0, 1, 2, 3), matrix(4, {(0, 2): 100, (1, 3): 100}))
@@ -21,7 +21,7 @@ def table(links: Topology | None = PAIRS) -> ShapeTable:
 def take(kept: ShapeTable, shape: PodShape) -> tuple[int, ...]:
     placement = place(kept, shape)
     assert placement is not None
-    kept.fleet.take(*placement, taken_by(kept.fleet, shape, *placement))
+    kept.fleet.take(*placement, resources_taken(kept.fleet, shape, *placement))
     return placement[1]
 
 

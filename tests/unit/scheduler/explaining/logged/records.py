@@ -28,7 +28,7 @@ from purser.core.decisions.records import (
 )
 from purser.core.decisions.scheduling import SchedulingReplay
 from purser.core.decisions.transcript import Transcript
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining_quota
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.pod import qos_class
 from purser.core.kubernetes.quantities import MIB
@@ -203,7 +203,7 @@ def without(records: Sequence[Record], gone: "set[str] | frozenset[str]") -> lis
     ended = [each.grant for each in others if isinstance(each, GrantTaken) and each.grant.pod_uid in gone]
     for grant in ended if left != UNLIMITED else ():
         if (grant.namespace, grant.family) == ("default", request_of(records).family):
-            left = remaining(left, Demand() - grant_demand(grant))
+            left = remaining_quota(left, Demand() - grant_demand(grant))
 
     def changed() -> Iterator[Record]:
         for each in others:
