@@ -132,12 +132,12 @@ STARTED_OTHERWISE = {
         _start_parts: parts.extender.run
         observing: observer.run
         _serve: observer.run
-        _run_both: observer.run
+        _run_observer_and_elector: observer.run
     """,
     "inside a loop that keep_going runs": """
         InstanceManager.run: work
         KubeletFacts.run: self._watch
-        KubeletFacts.run: self._follow_own
+        KubeletFacts.run: self._follow_own_devices
         KubeletFacts.run: self._read_forever
         PluginRegistration._serve_until_lost: self._wait_for_socket_change
         PluginRegistration._serve_until_lost: self._stream_lost
@@ -154,7 +154,7 @@ STARTED_OTHERWISE = {
         _register: registration.run
         _start_parts: parts.follower.run
         _lead: elector.run
-        _run_both: elector.run
+        _run_observer_and_elector: elector.run
         EventRecorder.__aenter__: self.run
     """,
     "workers of a queue, which try again": """
@@ -177,9 +177,9 @@ STARTED_OTHERWISE = {
     "what ends": """
         Agent.run: self._wake_instance_manager
         Binder.bind: self._bind
-        LeadershipGate.wait_open: self._reopen
+        LeadershipGate.wait_until_open: self._reopen
         AccessControl.verdict: self._review
-        MadeOnRequest.current: self._remake
+        SharedValue.current: self._remake
         _serve: asyncio.to_thread
         _run_concurrently: one
         Observer._follow: note

@@ -40,7 +40,7 @@ def test_what_makes_no_sense_is_one_short_error(text) -> None:
 
 
 def test_more_than_the_limit_is_not_looked_at() -> None:
-    with pytest.raises(UnreadableError, match="more than 9"):
+    with pytest.raises(UnreadableError, match="more than the maximum of 9"):
         read_yaml("x: 1234567", "the file", max_bytes=9)
 
 

@@ -23,7 +23,7 @@ MEMORY = "limits.nvidia.com/gpumem"
 CORES = "limits.nvidia.com/gpucores"
 
 
-class QuotaWords(msgspec.Struct, frozen=True):
+class QuotaResources(msgspec.Struct, frozen=True):
     """How quotas name what a family has."""
 
     memory: str = MEMORY
@@ -47,10 +47,10 @@ class QuotaWords(msgspec.Struct, frozen=True):
         return None if amounts.cores_percent is None else -(-amounts.cores_percent * self.per_device // WHOLE_PERCENT)
 
 
-def _words(family: DeviceFamily) -> QuotaWords:
+def _resources(family: DeviceFamily) -> QuotaResources:
     memory, cores = family.memory, family.cores or family.soft_split
     named = "" if cores is None else cores.cores if isinstance(cores, SoftSplit) else cores.resource
-    return QuotaWords(
+    return QuotaResources(
         f"limits.{memory.resource}" if memory else "",
         memory.unit_mib if memory else 1,
         f"limits.{named}" if named else "",
@@ -58,16 +58,16 @@ def _words(family: DeviceFamily) -> QuotaWords:
     )
 
 
-_WORDS = {"": QuotaWords(), **{family.resource: _words(family) for family in FAMILIES}}
+_RESOURCES = {"": QuotaResources(), **{family.resource: _resources(family) for family in FAMILIES}}
 """By family, as `purser.core.model.DeviceShare.family` names it."""
-_FAMILY_OF_WORD = {word: family for family, words in _WORDS.items() for word in (words.memory, words.cores) if word}
+_FAMILY_OF_WORD = {word: family for family, named in _RESOURCES.items() for word in (named.memory, named.cores) if word}
 
 log = structlog.get_logger("purser.adapters")
 
 
-def quota_words(family: str) -> QuotaWords:
+def quota_resources(family: str) -> QuotaResources:
     """How quotas name what a family has (`purser.core.model.PodRequest.family`)."""
-    return _WORDS[family]
+    return _RESOURCES[family]
 
 
 def kept_limits(quota: ResourceQuota) -> dict[str, str]:
@@ -78,7 +78,7 @@ def kept_limits(quota: ResourceQuota) -> dict[str, str]:
 def used_amounts(quota: ResourceQuota, usage: Callable[[str], Demand]) -> dict[str, int]:
     """How much of each limit that Purser keeps is used, in the quota's units. ``usage``: what the namespace uses of a
     family of devices."""
-    found = {word: _WORDS[family].spelled(word, usage(family)) for word, family in kept_limits(quota).items()}
+    found = {word: _RESOURCES[family].spelled(word, usage(family)) for word, family in kept_limits(quota).items()}
     return {word: amount for word, amount in found.items() if amount is not None}
 
 
@@ -91,7 +91,7 @@ class Quotas:
 
     def put(self, quota: ResourceQuota) -> None:
         """Take a quota as it now is."""
-        found = {family: _WORDS[family].limits(quota) for family in kept_limits(quota).values()}
+        found = {family: _RESOURCES[family].limits(quota) for family in kept_limits(quota).values()}
         if limits := {family: each for family, each in found.items() if each != UNLIMITED}:
             self._by_namespace.setdefault(quota.metadata.namespace, {})[quota.metadata.name] = limits
         else:
@@ -112,7 +112,7 @@ class Quotas:
     def exceeded(self, namespace: str, family: str, asked: Demand, used: Demand) -> str:
         """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for
         the resources that it counts itself; the first by name, empty where all hold it."""
-        words = _WORDS[family]
+        words = _RESOURCES[family]
         quotas = sorted(self._by_namespace.get(namespace, {}).items())
         named = ((name, limits.get(family, UNLIMITED)) for name, limits in quotas)
         name, hard = next(((n, h) for n, h in named if not remaining_quota(h, used).holds(asked)), ("", UNLIMITED))

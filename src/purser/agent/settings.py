@@ -119,9 +119,9 @@ class DevicePluginFlags:
         str | None,
         Option(
             "How the agent passes a container's GPUs to the container runtime; separate several strategies with "
-            "commas. envvar: in an environment variable, which a pod can override. Pods cannot override "
-            "volume-mounts (the container toolkit must accept them), cdi-annotations and cdi-cri (both use a CDI "
-            "specification that the agent writes). Default: envvar.",
+            "commas. envvar: in an environment variable, which a pod can override. A pod can override none of the "
+            "others: volume-mounts, which the container toolkit must accept, and cdi-annotations and cdi-cri, which "
+            "use a CDI specification that the agent writes. Default: envvar.",
             name="device-list-strategy",
             value="agent.deviceListStrategy",
             pattern="^((envvar|volume-mounts|cdi-annotations|cdi-cri)(,|$))*$",
@@ -323,8 +323,8 @@ class AgentSettings:
         EnforcementChoice,
         Option(
             "How limits of GPU shares are enforced. auto: by HAMi-core's library if the node has it; mps: by an "
-            "MPS daemon, which the agent starts, on each GPU that supports MPS, and as with auto on other GPUs; "
-            "hami-core: only by the library; time-slicing, none: limits are not enforced.",
+            "MPS daemon that the agent starts on each GPU that supports MPS, and on other GPUs as with auto; "
+            "hami-core: only by the library; time-slicing and none: limits are not enforced.",
             value="agent.enforcement",
         ),
     ] = EnforcementChoice.AUTO

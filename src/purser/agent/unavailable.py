@@ -40,7 +40,9 @@ def find_unavailable_gpu(
         holders = sorted({pod.key for pod in pods if uuid in _held(pod)})
         if holders:
             who, verb = pods_text(turn.grant.namespace, holders), "holds" if len(holders) == 1 else "hold"
-            message = f"no device ID of GPU {uuid} is free: {who} {verb} the GPU. Recreate the pod once an ID is free"
+            message = (
+                f"GPU {uuid} has no free device ID because {who} still {verb} it. Once an ID is free, recreate this pod"
+            )
             return UnavailableGpu(RefusalReason.OVERCOMMIT, message, uuid, tuple(holders))
     return None
 

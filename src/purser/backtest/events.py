@@ -334,7 +334,8 @@ def _pod(seen: _ObservedPod, lists_pods: bool, begin_s: float, omissions: Omissi
             )
         elif not seen.is_listed and math.isfinite(seen.tried_s):
             omissions.add(
-                "pods that waited but are not listed, and whose requests are not recorded in any event", seen.name
+                "waiting pods that are not in the list of pods, and whose requests are not recorded in any event",
+                seen.name,
             )
         return None
     bound_s = seen.placed_s

@@ -141,7 +141,7 @@ def with_pools(*pools):
         (with_pools({"resource": "a/b", "places": [[["r"] * 9, 1]]}), "length <= 8"),
         (with_pools({"resource": "a/b", "places": [[[], 1]] * 33}), "length <= 32"),
         (with_pools(*({"resource": f"a/{n}"} for n in range(17))), "length <= 16"),
-        (" " * 300_000, "more than 262144"),
+        (" " * 300_000, "more than the maximum of 262144"),
     ],
     ids=lambda text: text[:40],
 )

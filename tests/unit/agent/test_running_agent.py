@@ -189,7 +189,7 @@ async def test_who_holds_all_ids_of_a_granted_gpu_is_named(world, kubelet, agent
     await kubelet.admit("default/old", [(f"c{place}", 1) for place in range(4)])
     await world.delete_pod("old")  # by force: kubelet is still ending it
     await world.pod("p", part("main", a))
-    with pytest.raises(Rejected, match=f"no device ID of GPU {a} is free: pod default/old holds the GPU"):
+    with pytest.raises(Rejected, match=f"GPU {a} has no free device ID because pod default/old still holds it"):
         await kubelet.admit("default/p", [("main", 1)])
     assert await eventually(lambda: _events_for(world, "p", "DeviceOvercommitted"))
 

@@ -18,15 +18,15 @@ CROWD = [listed(f"old-{number}", main=[slot(A, number)]) for number in range(5)]
         ((A,), slots(A, B), CROWD, (SICK,), None),
         ((A,), slots(B), [], (device(A),), None),
         ((A,), slots(B), CROWD, (SICK,), (RefusalReason.UNHEALTHY, f"device {A} is unhealthy: Xid 79", ())),
-        ((B, A), slots(B), CROWD[:1], (), (RefusalReason.OVERCOMMIT, "pod ns/old-0 holds the GPU", ("ns/old-0",))),
+        ((B, A), slots(B), CROWD[:1], (), (RefusalReason.OVERCOMMIT, "pod ns/old-0 still holds it", ("ns/old-0",))),
         (
             (A,),
             slots(B),
             [listed("secret", namespace="team-b", main=[slot(A, 1)])],
             (),
-            (RefusalReason.OVERCOMMIT, "a pod of another namespace holds the GPU", ("team-b/secret",)),
+            (RefusalReason.OVERCOMMIT, "a pod of another namespace still holds it", ("team-b/secret",)),
         ),
-        ((A,), slots(B), CROWD, (), (RefusalReason.OVERCOMMIT, "ns/old-1, ns/old-2 and 2 more hold the GPU", None)),
+        ((A,), slots(B), CROWD, (), (RefusalReason.OVERCOMMIT, "ns/old-1, ns/old-2 and 2 more still hold it", None)),
     ],
     ids=["an id is free", "nobody knows", "unhealthy", "held by one", "by another tenant", "held by many"],
 )

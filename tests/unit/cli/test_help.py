@@ -50,7 +50,7 @@ def test_every_command_is_in_one_group_and_fits_into_a_line_of_80_columns(of: ty
         (("--mode", "mig"), "invalid value 'mig' for --mode: must be shared or whole"),
         (
             ("--device-list-strategy", "cdi"),
-            "option --device-list-strategy is cdi, but must be envvar or volume-mounts or",
+            "option --device-list-strategy is cdi, but must be one of envvar, volume-mounts,",
         ),
         (("--slots", "0"), "invalid value 0 for slots: must be a number from 1 to 1000"),
         (("--kubeconfig", "/nowhere"), "cannot read kubeconfig /nowhere"),

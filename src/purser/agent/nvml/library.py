@@ -231,9 +231,8 @@ class LibraryDriver:
         """No reading is under way and none begins. Raises `DriverError` where one does not end."""
         with self._readings:
             if not self._readings.wait_for(lambda: not self._under_way, PENDING_READINGS_TIMEOUT_S):
-                raise DriverError(
-                    f"the driver cannot be reopened: calls on {', '.join(self._under_way)} have not returned"
-                )
+                gpus = ", ".join(dict.fromkeys(self._under_way))
+                raise DriverError(f"the driver cannot be reopened: NVML calls for {gpus} have not returned")
             yield
 
     def _check_open(self) -> None:

@@ -40,8 +40,8 @@ def news_of(before: GpuHealth, after: GpuHealth) -> HealthNews | None:
     if not after.takes_pods:
         return HealthNews(News.UNHEALTHY, f"is unhealthy: {_explain_health(after)}")
     if not before.takes_pods:
-        suffix = f", but is degraded: {_explain_health(after)}" if after.reason else ""
-        return HealthNews(News.RECOVERED, f"is healthy again{suffix}")
+        degraded = f"is open to new pods again, but is degraded: {_explain_health(after)}"
+        return HealthNews(News.RECOVERED, degraded if after.reason else "is healthy again")
     if after.reason:
         return HealthNews(News.DEGRADED, f"is open to new pods, but is degraded: {_explain_health(after)}")
     return HealthNews(News.RECOVERED, "is no longer degraded")

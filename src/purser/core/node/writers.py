@@ -189,7 +189,7 @@ def _other_taints(may: NodeWriter, node: Json) -> list[Any]:
 
 def _event_objections(write: NodeWrite) -> Iterator[str]:
     if not write.writer.reports or write.operation == "DELETE":
-        yield "it may not write this event"
+        yield "it may not write or delete this event"
         return
     about, before = _part(write.new, "involvedObject"), _part(write.old, "involvedObject")
     if about.get("kind") == "Node":

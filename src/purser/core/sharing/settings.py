@@ -5,7 +5,7 @@ it does there.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -238,13 +238,17 @@ def _convert_text(kind: Any, text: str) -> Any:
     return text
 
 
+def _choice(words: Sequence[str]) -> str:
+    return " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
+
+
 def _checked(value: Any, kind: Any, where: str) -> Any:
     if kind == tuple[DeviceListWord, ...] and isinstance(value, str):
         value = tuple(each.strip() for each in value.split(","))
     words = _words(kind)
     for each in value if isinstance(value, tuple) else (value,):
         if words and isinstance(each, str) and each not in words:
-            raise SharingError(f"{where} is {brief(each)}, but must be {' or '.join(words)}")
+            raise SharingError(f"{where} is {brief(each)}, but must be {_choice(words)}")
     try:
         return convert_value(value, kind, where)
     except UnreadableError as error:

@@ -45,9 +45,9 @@ from purser.lab.hollow.node import (
     MIG_ANNOTATION,
     annotation,
     boot_of,
+    device_count,
     device_id,
-    devices_of,
-    gpus_of,
+    gpu_count,
     has_nfd,
     is_away,
     is_failing,
@@ -266,11 +266,11 @@ class HollowFleet:
         devices, runs = _listed(node), self._runs(node, "device-plugin")
         wanted_devices = {name: str(count if runs else 0) for name, count in devices.items()}
         if family is not None:  # its plugin is not Purser's
-            wanted_devices = vendors.listed(family, devices_of(node))
+            wanted_devices = vendors.listed(family, device_count(node))
         there = status.get("allocatable") or {}
         if not is_away(node) and any(there.get(name, "0") != count for name, count in wanted_devices.items()):
             # The amounts are the agent's, and stay while it is away.
-            amounts = listed_amounts(_inventory(node), ()) if runs and gpus_of(node) and family is None else {}
+            amounts = listed_amounts(_inventory(node), ()) if runs and gpu_count(node) and family is None else {}
             listed = {**wanted_devices, **{name: str(amount) for name, amount in amounts.items()}}
             patch |= {"capacity": listed, "allocatable": listed}
         if patch:
@@ -287,10 +287,10 @@ class HollowFleet:
     async def _describe(self, node: Raw) -> None:
         """What pods on the node write of it."""
         annotations: dict[str, str] = {}
-        if self._runs(node, "device-plugin") and gpus_of(node):
+        if self._runs(node, "device-plugin") and gpu_count(node):
             annotations[INVENTORY_ANNOTATION] = msgspec.json.encode(_inventory(node)).decode()
         if (family := family_of(annotation(node, FAMILY_ANNOTATION))) is not None:
-            annotations |= vendors.registration(family, node["metadata"]["name"], devices_of(node))
+            annotations |= vendors.registration(family, node["metadata"]["name"], device_count(node))
         if self._runs(node, "gpu-discovery"):
             annotations[NODE_FACTS_ANNOTATION] = _facts(node)
         worker = self._pod_of(node, "mig-manager")
@@ -319,7 +319,7 @@ class HollowFleet:
         except NotFoundError:  # a real kubelet does not start the pod before its volume is there
             self._node_queue.add_after(name, _VOLUME_RETRY_S)
             return ""
-        gpus = self._mig_gpus.setdefault(name, HollowGpus(gpus_of(node), device_id(product_of(node))))
+        gpus = self._mig_gpus.setdefault(name, HollowGpus(gpu_count(node), device_id(product_of(node))))
         gpus.is_refusing = behaviour == "refusing"
         return encode(await asyncio.to_thread(self._answer_request, text, request, gpus))
 
@@ -374,7 +374,7 @@ def _inventory(node: Raw) -> NodeInventory:
     if kind is not None:
         cut = {"mode": DeviceMode.MIG, "enforcement": Enforcement.MIG, "mig_kind": kind.name}
         gpu = msgspec.structs.replace(gpu, slots=max_instances(kind), **cut)
-    gpus = (msgspec.structs.replace(gpu, uuid=f"GPU-{name}-{at}", index=at) for at in range(gpus_of(node)))
+    gpus = (msgspec.structs.replace(gpu, uuid=f"GPU-{name}-{at}", index=at) for at in range(gpu_count(node)))
     return NodeInventory(node=name, devices=tuple(gpus))
 
 
@@ -388,5 +388,5 @@ def _listed(node: Raw) -> dict[str, int]:
 
 def _facts(node: Raw) -> str:
     os_id, version = split_os(str(((node.get("status") or {}).get("nodeInfo") or {}).get("osImage", "")))
-    gpus = tuple(PciGpu(device_id(product_of(node))) for _ in range(gpus_of(node)))
+    gpus = tuple(PciGpu(device_id(product_of(node))) for _ in range(gpu_count(node)))
     return encode(NodeFacts(os_id=os_id, os_version=version, gpus=gpus))

@@ -177,15 +177,15 @@ def boot_of(node: Mapping[str, Any]) -> str:
     return annotation(node, BOOT_ANNOTATION) or f"{node['metadata']['name']}-1"
 
 
-def devices_of(node: Mapping[str, Any]) -> int:
+def device_count(node: Mapping[str, Any]) -> int:
     """How many devices are in it; what is no number counts as none."""
     text = annotation(node, GPUS_ANNOTATION)
     return int(text) if text.isdecimal() else 0
 
 
-def gpus_of(node: Mapping[str, Any]) -> int:
+def gpu_count(node: Mapping[str, Any]) -> int:
     """How many of them are NVIDIA's."""
-    return 0 if annotation(node, FAMILY_ANNOTATION) else devices_of(node)
+    return 0 if annotation(node, FAMILY_ANNOTATION) else device_count(node)
 
 
 def has_nfd(node: Mapping[str, Any]) -> bool:

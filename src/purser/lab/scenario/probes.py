@@ -42,7 +42,11 @@ async def probe_wait(lab: Lab, wait: Wait) -> str | None:
         return ("still exists: " + _phases_text(pods)) if pods else None
     there = [pod for pod in pods if pod.status.phase.lower() == wait.phase]
     if wait.count is not None:
-        return None if len(there) == wait.count else f"{len(there)} of {wait.count} {wait.phase}: {_phases_text(pods)}"
+        return (
+            None
+            if len(there) == wait.count
+            else f"{len(there)} {wait.phase}, expected {wait.count}: {_phases_text(pods)}"
+        )
     missing = [pattern for pattern in wait.pods if not any(fnmatchcase(pod.metadata.name, pattern) for pod in there)]
     if missing or len(there) < len(pods):
         return f"not {wait.phase}: {_phases_text(pod for pod in pods if pod not in there) or ', '.join(missing)}"

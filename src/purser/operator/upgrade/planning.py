@@ -329,7 +329,7 @@ def plan_lines(plan: UpgradePlan) -> list[str]:
 
 
 def _lines(plan: UpgradePlan) -> Iterator[str]:
-    yield f"target: {plan.target or 'no driver managed by the operator'}"
+    yield f"target: {plan.target or 'none (the operator does not manage a driver)'}"
     if plan.off:
         yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): no upgrade starts automatically"
     for node in plan.under_way:

@@ -291,8 +291,8 @@ class Binder:
             raise BindError(
                 BindFailure.OUTCOME_UNKNOWN, f"Purser does not know yet whether the pod was bound: {error}"
             ) from error
-        found = "unknown" if truth is None else truth.value
-        raise BindError(BindFailure.API_ERROR, f"the pod was not bound; its state is now {found}: {error}") from error
+        found = "the pod cannot be read to check whether it is bound" if truth is None else truth.value
+        raise BindError(BindFailure.API_ERROR, f"the Binding failed, and {found}: {error}") from error
 
 
 def _has_unknown_outcome(error: KubeError) -> bool:

@@ -26,10 +26,10 @@ log = structlog.get_logger("purser.scheduler")
 class BindOutcome(Enum):
     """What the API server says of a pod that we tried to bind."""
 
-    BOUND_BY_US = "bound with this grant"
-    UNBOUND = "not bound"
-    BOUND_BY_OTHER = "bound by another component"
-    GONE = "gone"
+    BOUND_BY_US = "the pod is bound with this grant"
+    UNBOUND = "the pod is still unbound"
+    BOUND_BY_OTHER = "another component has bound the pod"
+    GONE = "the pod no longer exists or has finished"
 
 
 @dataclass(slots=True)

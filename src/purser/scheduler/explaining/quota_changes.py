@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from purser.adapters.quotas import quota_words
+from purser.adapters.quotas import quota_resources
 from purser.core.grant.quota import Demand
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.placement import Reason
@@ -21,9 +21,9 @@ def smallest_demand(trial: Trial) -> Demand | None:
     request = trial.refused.request
     if request is None or Reason.QUOTA_NOT_FIT not in trial.reasons:
         return None
-    words = quota_words(request.family)
+    resources = quota_resources(request.family)
     named = trial.cluster.quotas(request.namespace)
-    with trial.cluster.with_quotas([_without(each, (words.memory, words.cores)) for each in named]):
+    with trial.cluster.with_quotas([_without(each, (resources.memory, resources.cores)) for each in named]):
         fits = trial.fits(trial.pod)[:_MAX_DEMANDS]
         demands = {found for name in fits if (found := trial.cluster.demand_on(name, request)) is not None}
     return min(demands, key=lambda each: (each.memory_mib, each.cores_percent), default=None)
@@ -34,14 +34,14 @@ def raised_quotas(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
     request = trial.refused.request
     if request is None or demand is None:
         return
-    words = quota_words(request.family)
+    resources = quota_resources(request.family)
     used = trial.cluster.quota_used(request)
-    needed = {word: words.spelled(word, used + demand) for word in (words.memory, words.cores)}
+    needed = {word: resources.spelled(word, used + demand) for word in (resources.memory, resources.cores)}
     named = trial.cluster.quotas(request.namespace)
     raised: dict[str, dict[str, str]] = {}
     for quota in named:
         for word, amount in needed.items():
-            if amount is not None and _is_less(quota, word, amount) and _counts(word == words.memory, demand):
+            if amount is not None and _is_less(quota, word, amount) and _counts(word == resources.memory, demand):
                 raised.setdefault(quota.metadata.name, {})[word] = str(amount)
     changed = [_raise_quota(quota, raised[quota.metadata.name]) for quota in named if quota.metadata.name in raised]
     hard = [f"{word}={each[word]} in ResourceQuota {name}" for name, each in raised.items() for word in each]

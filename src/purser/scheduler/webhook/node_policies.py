@@ -150,7 +150,7 @@ def _events_policy(namespace: str) -> Raw:
     )
     validations = {
         "variables.node != ''": "the token is not bound to a node",
-        "variables.reports && request.operation != 'DELETE'": "the service account may not write this event",
+        "variables.reports && request.operation != 'DELETE'": "the service account may not write or delete this event",
         about_itself: "its events must be about its own node or about pods",
         own.format("object"): "its events must name itself, on its node, as the reporter",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (

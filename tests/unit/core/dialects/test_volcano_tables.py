@@ -51,7 +51,7 @@ def test_number_of_a_pod(containers):
 
 def test_different_an_init_container_with_more_gpus_than_the_container_after_it_is_refused():
     """Volcano counts three cards; kubelet would give the container any two of them, and no book could tell which."""
-    with pytest.raises(DialectError, match='"c2" asks for 2 devices and the earlier init container "c1" asks for 3'):
+    with pytest.raises(DialectError, match='"c2" asks for 2 devices, and the earlier init container "c1" asks for 3'):
         cards((INIT, 1), (INIT, 3), (APP, 2))
 
 

@@ -33,7 +33,7 @@ def test_each_change_is_reported_once_with_what_to_do() -> None:
     assert news_of(PENDING, WELL) == HealthNews(News.RECOVERED, "is no longer degraded")
     again = news_of(RESET, PENDING)
     assert again is not None
-    assert again.words.startswith("is healthy again, but is degraded: a memory row ")
+    assert again.words.startswith("is open to new pods again, but is degraded: a memory row ")
     assert news_of(RESET, RESET) is None
 
 

@@ -233,7 +233,7 @@ def text_with(**changes) -> str:
         pytest.param("[]", "kubelet report", id="a list"),
         pytest.param(b"\xff", "kubelet report", id="no UTF-8"),
         pytest.param("[" * 100_000, "kubelet report", id="deep"),
-        pytest.param(" " * (MAX_REPORT_BYTES + 1), f"more than {MAX_REPORT_BYTES}", id="too long"),
+        pytest.param(" " * (MAX_REPORT_BYTES + 1), f"more than the maximum of {MAX_REPORT_BYTES}", id="too long"),
         pytest.param(text_with(format=2), "format 2, but only format 1 is", id="of the future"),
         pytest.param(text_with(version="newest"), "not a kubelet version", id="no version"),
         pytest.param(text_with(config={"topology_policy": "strict"}), "kubelet report", id="unknown policy"),

@@ -76,7 +76,7 @@ def test_errors_name_the_source_of_a_setting(
 @pytest.mark.parametrize(
     ("said", "options", "where", "write"),
     [
-        ({"flags": {"migStrategy": "half"}}, {}, "flags.migStrategy is half", "none or single"),
+        ({"flags": {"migStrategy": "half"}}, {}, "flags.migStrategy is half", "must be one of none, single"),
         ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, "flags.plugin.deviceListStrategy", "envvar"),
         ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, "flags.plugin.deviceIDStrategy", "uuid"),
         ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, "flags.deviceDiscoveryStrategy", "auto"),

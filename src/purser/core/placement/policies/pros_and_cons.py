@@ -25,7 +25,7 @@ def pros_and_cons(
     clauses = [fragmentation_change(lost[1] - lost[0])]
     if len(gpus) == 1:
         is_broken = _breaks_pattern(prices.values[model], int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
-        clauses.append(f"what remains of the GPU fits other shares{' badly' if is_broken else ''}")
+        clauses.append(f"leaves a remainder of the GPU that fits other shares{' badly' if is_broken else ''}")
     if penalty[model] > 0:
         clauses.append("uses a GPU model that other pods require")
     if reserved is not None and reserved[0]:

@@ -148,9 +148,10 @@ def _nodes_with_room(moment: LoggedMoment, not_asked: list[str]) -> Iterator[str
     """Which nodes only other filters keep the pod from."""
     fits = sorted(moment.evaluate(names=not_asked).fits, key=natural_sort_key) if not_asked else ()
     if fits:
+        them = "it" if len(fits) == 1 else "them"
         yield (
-            f"{counted(len(fits), 'node')} that kube-scheduler had filtered out had room for the pod ({some(fits)}):"
-            " run purser why without --from to see which filter rejects them now"
+            f"kube-scheduler filtered out {counted(len(fits), 'node')} with room for the pod ({some(fits)}): to see "
+            f"which filter rejects {them} now, run purser why without --from"
         )
 
 

@@ -178,7 +178,7 @@ def test_it_never_overcommits_and_decides_alike_whether_planned_ahead_or_not(
 @pytest.mark.parametrize(
     ("pod", "node", "gpus", "said"),
     [
-        pytest.param(share(350), "a", (0,), "GPU fits other shares", id="pattern"),
+        pytest.param(share(350), "a", (0,), "GPU that fits other shares", id="pattern"),
         pytest.param(share(350), "a", (1,), "fits other shares badly", id="no pattern"),
         pytest.param(whole(1, models=()), "b", (0,), "other pods require", id="scarce"),
         pytest.param(whole(4), "c", (0, 1, 2, 3), "reserved for this kind of pod", id="for whole nodes"),

@@ -120,7 +120,7 @@ def test_nodes_that_were_not_asked_about_are_a_reason_and_said_to_have_room():
         3,
         [("NotAsked", 2, "kube-scheduler"), ("CardInsufficientMemory", 1, "Purser")],
     )
-    assert any("kube-scheduler had filtered out had room for the pod (b, c)" in each for each in found.notes)
+    assert any("kube-scheduler filtered out 2 nodes with room for the pod (b, c)" in each for each in found.notes)
     narrowed = replace(made.files[0][-1], verb="prioritize")
     assert isinstance(narrowed, NodesJudged)
     again = explain_from_log([file_of(as_file([*made.files[0][:-1], narrowed]))], "ns", "p")
