@@ -1,6 +1,6 @@
 """What the page on the use of GPUs shows of the past: curves, GPU-hours by namespace, and idle GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from purser.core.state import ClusterState
@@ -76,6 +76,8 @@ class PastUse:
     pods: Sequence[PodHours] = ()
     """With most unused hours first."""
     pods_total: int = 0
+    with_pages: Collection[tuple[str, str]] = ()
+    """Namespace and name of those that hold GPUs now."""
     idle: Sequence[IdlePlace] = ()
     """Idle for longest first."""
     idle_total: int = 0
@@ -100,6 +102,7 @@ def past_use(
         models=history.models,
         pods=history.pods[:MAX_PODS],
         pods_total=len(history.pods),
+        with_pages={(grant.namespace, grant.pod) for grant in state.grants},
         idle=idle[:MAX_IDLE_GPUS],
         idle_total=len(idle),
         is_read=True,

@@ -146,10 +146,11 @@ async def test_names_cannot_change_what_is_asked():
 async def test_hours_are_broken_down_by_pod_and_model():
     async with used() as (client, _, _):
         text = await text_of(client, "/use?since=1h")
-    assert text.index("/pods/team-a/p") < text.index("/pods/team-b/q") and "GPU-hours by model" in text
+    assert text.index("team-a/p<") < text.index("team-b/q<") and "GPU-hours by model" in text
+    assert "/pods/team-a/p" not in text  # it has ended
     async with used("team-b") as (client, _, _):
         text = await text_of(client, "/use?since=1h")
-    assert "/pods/team-b/q" in text and "/pods/team-a/p" not in text and "GPU-hours by model" not in text
+    assert "team-b/q<" in text and "team-a/p" not in text and "GPU-hours by model" not in text
 
 
 async def test_a_viewer_of_a_namespace_sees_its_use_and_nobody_elses():
