@@ -99,7 +99,7 @@ def backtest(
     if report is not None and not html.is_installed():
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if report is not None and not is_writable(report):
-        fail(f"cannot write --report {report}: use a file in a writable directory", MISUSED)
+        fail(f"cannot write --report {report}: use a file in a writable folder", MISUSED)
     choose_kernels()
     try:
         with _Progress() as progress:

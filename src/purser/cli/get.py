@@ -168,7 +168,8 @@ def grants(
     if check:
         if any((node, selector, sort_by, watch)):
             fail(
-                "--check compares the records of all nodes and cannot be used with options that filter or sort rows",
+                "--check compares the records of all nodes and cannot be used with --watch or options that filter or "
+                "sort rows",
                 MISUSED,
             )
         _check(kubeconfig, context, namespace, output, headers=not no_headers)

@@ -169,7 +169,7 @@ def stop(
 def _container(processes: "GpuProcesses", pod: str | None, container: str | None) -> "ContainerRecord | None":
     if pod is None:
         if container is not None:
-            fail("--container needs --pod", MISUSED)
+            fail("--container requires --pod", MISUSED)
         return None
     namespace, _, name = pod.rpartition("/")
     return processes.container(namespace or "default", name, container)

@@ -115,7 +115,7 @@ def free(
 
     wish, rules = RoomRequest(gpus, nodes), EvictionRules(max_priority, force)
     if yes and not apply:
-        fail("--yes needs --apply", MISUSED)
+        fail("--yes requires --apply", MISUSED)
     if apply and not (yes or sys.stdin.isatty()):
         fail("--apply asks for confirmation, but there is no terminal: use --yes", MISUSED)
     occupancy, made = _shown_plan(wish, rules, kubeconfig, context, output)

@@ -124,9 +124,9 @@ def simulate(
     if load is not None and not math.isfinite(load):
         fail(f"invalid value {load} for --load: must be a percentage from 1 to 1000", MISUSED)
     if report is not None and not is_writable(report):
-        fail(f"cannot write --report {report}: use a file in a writable directory", MISUSED)
+        fail(f"cannot write --report {report}: use a file in a writable folder", MISUSED)
     if decision_log is not None and not is_writable(decision_log):
-        fail(f"cannot write --decision-log {decision_log}: use a file in a writable directory", MISUSED)
+        fail(f"cannot write --decision-log {decision_log}: use a file in a writable folder", MISUSED)
     if load is not None and order:
         fail("--load cannot be used with --order, because only randomly drawn orders have a load", MISUSED)
     if kubeconfig is not None and not cluster:

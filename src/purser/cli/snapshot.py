@@ -59,7 +59,7 @@ def snapshot(
     if output is not None and str(output) in [*OutputFormat]:
         fail(f"-o must be the file to write, such as cluster.json, not a format such as {output}", MISUSED)
     if output is not None and not is_writable(output):
-        fail(f"cannot write -o {output}: use a file in a writable directory", MISUSED)
+        fail(f"cannot write -o {output}: use a file in a writable folder", MISUSED)
     configure_logs(LogLevel.ERROR)
     read = objects_of_cluster(kubeconfig, context, WORKLOADS) if from_ is None else objects_of_file(from_)
     for problem in read.problems:

@@ -69,7 +69,7 @@ def top(
     if api is not None and (kubeconfig is not None or context is not None):
         fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
     if output is not None and not once:
-        fail("--output needs --once", MISUSED)
+        fail("--output requires --once", MISUSED)
     from purser.cli.kernels import choose_kernels
 
     choose_kernels("numpy")  # importing numba takes longer than it saves

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.decoding import brief
 from purser.core.kubernetes.times import spelled
 from purser.kube import Client, KubeError, NotFoundError, Resource
 from purser.kube.objects import Node
@@ -179,8 +180,11 @@ def check(policy: Policy | None) -> None:
         return
     metadata = policy.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if (policy.get("apiVersion"), policy.get("kind")) != (f"{GROUP}/{VERSION}", KIND) or not name:
-        raise MisusedError(f"expected a {KIND} of {GROUP}/{VERSION} with a name")
+    found = (policy.get("apiVersion"), policy.get("kind"))
+    if found != (f"{GROUP}/{VERSION}", KIND):
+        raise MisusedError(f"found {brief(found[1])} of {brief(found[0])}: expected a {KIND} of {GROUP}/{VERSION}")
+    if not name:
+        raise MisusedError(f"the {KIND} has no name: set metadata.name")
     if not isinstance(name, str) or not is_name(name):
         raise MisusedError(
             f"{KIND} {name}: invalid name: use lowercase letters, digits, - and ., in quotes if it is a number"

@@ -11,7 +11,8 @@ MAX_SHOWN_PROBLEMS = 20
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong. Lines and columns count from 1; a column is one of characters, as editors show it."""
+    """One thing that is wrong. Lines and columns count from 1; a column is one of characters, as editors show it. Line
+    0: the file as a whole."""
 
     file: str
     line: int
@@ -19,7 +20,8 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{place}: {self.message}"
 
 
 class InputError(ValueError):
@@ -61,4 +63,4 @@ def raise_input_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError([Problem(str(file), 1, 1, f"cannot be read: {error.strerror or error}")]) from error
+        raise InputError([Problem(str(file), 0, 0, f"cannot be read: {error.strerror or error}")]) from error

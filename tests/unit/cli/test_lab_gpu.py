@@ -196,7 +196,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
             "invalid value 'heat' for REASON: must be one of power-cap, sw-thermal",
         ),
         (("process", "start", "t4-0", 0, "--pod", "nobody"), FAILED, "pod default/nobody is not running on node t4-0"),
-        (("process", "start", "t4-0", 0, "--container", "c"), MISUSED, "--container needs --pod"),
+        (("process", "start", "t4-0", 0, "--container", "c"), MISUSED, "--container requires --pod"),
         (("process", "start", "t4-0", 0, "--memory", "much"), MISUSED, "--memory much: "),
         (("process", "start", "t4-0", 0, "--memory", "1Ti"), FAILED, "but the process needs 1048576 MiB"),
         (

@@ -167,7 +167,7 @@ async def test_it_is_printed_once(tmp_path):
     ("words", "says"),
     [
         ((), "is not a terminal: use --once"),
-        (("-o", "json"), "--output needs --once"),
+        (("-o", "json"), "--output requires --once"),
         (("--scheduler", "https://a"), "--scheduler requires a token"),
         (("--token-file", "t"), "require --scheduler"),
         (("--scheduler", "http://a", "--token-file", "t", "--once"), "must be https://HOST:PORT"),

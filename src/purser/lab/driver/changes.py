@@ -135,9 +135,8 @@ def with_nvlink_errors(gpu: GpuState, link: int, error: NvLinkError, count: int)
 
 def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkState]) -> GpuState:
     if not 0 <= link < len(gpu.nvlinks):
-        raise LookupError(
-            f"{gpu.uuid} does not have NVLink {link}: it has {counted(len(gpu.nvlinks), 'NVLink')}, numbered from 0"
-        )
+        has = f"{counted(len(gpu.nvlinks), 'NVLink')}, numbered from 0" if gpu.nvlinks else "no NVLinks"
+        raise LookupError(f"{gpu.uuid} does not have NVLink {link}: it has {has}")
     links = list(gpu.nvlinks)
     links[link] = change(links[link])
     return replace(gpu, nvlinks=tuple(links))
