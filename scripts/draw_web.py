@@ -26,8 +26,8 @@ TEAMS = ["chat", "search", "speech", "vision"]
 JOBS = ["train", "serve", "tune", "notebook"]
 SIZES_MIB = [2000, 4000, 8000, 12_000, 20_000, 30_000]
 SEED = 3
-ALIKE = 5000
-"""Milliseconds until a change is no longer marked as one."""
+SETTLES_MS = 5000
+"""Until a change is no longer marked as one."""
 
 
 async def main(names: list[str]) -> None:
@@ -38,7 +38,7 @@ async def main(names: list[str]) -> None:
 
 async def web_fleet(target: Path) -> None:
     """A lab with busy GPUs, one of which is lost."""
-    async with pages(["a100-40gb-8:2", "t4-4:4"], 1280, 720) as (lab, tab):
+    async with pages(["a100-40gb-8:2", "t4-4:4"], 1200, 700) as (lab, tab):
         await _create_pods(lab.client)
         await tab.open("?colour=namespace")
         await tab.shows("[data-count=pods]", re.compile("[45][0-9]"))
@@ -50,7 +50,7 @@ async def web_fleet(target: Path) -> None:
 
 async def first_share(target: Path) -> None:
     """The fleet's page, once replicas hold half a GPU each."""
-    async with pages(["a100-40gb-8"], 1180, 560) as (lab, tab):
+    async with pages(["a100-40gb-8"], 1200, 640) as (lab, tab):
         await _follow(lab, "first-share", "purser get gpus")
         await tab.open("")
         await tab.shows("[data-count=pods]", "7")
@@ -63,7 +63,7 @@ async def first_lost_gpu(target: Path) -> None:
     async with pages(["t4-4"], 1180, 720) as (lab, tab):
         await _follow(lab, "first-lost-gpu", "kubectl describe pod share")
         await tab.open("nodes/t4-4-0")
-        await tab.shows("table", "default/share")
+        await tab.shows("table", re.compile("Unhealthy: Xid 79"))
         await _shoot_above(tab, "Hardware", target)
 
 
@@ -121,8 +121,8 @@ async def _select_the_first_gpu(tab: Tab) -> None:
     await tab.page.locator("#tiles").focus()
     await tab.page.keyboard.press("Home")
     await tab.shows("#details", "GPU 0")
-    await tab.page.locator("body").evaluate("document.activeElement.blur()")
-    await tab.page.wait_for_timeout(ALIKE)
+    await tab.page.locator("body").evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    await tab.page.wait_for_timeout(SETTLES_MS)
 
 
 async def _shoot_above(tab: Tab, heading: str, target: Path) -> None:

@@ -24,7 +24,7 @@ def test_every_picture_is_on_a_page_and_loads_nothing() -> None:
     pictures = sorted(ROOT.glob("docs/pictures/*.svg"))
     screenshots = sorted(ROOT.glob("docs/pictures/*.png"))
     assert shown == {path.name for path in (*pictures, *screenshots)}
-    assert [path.name for path in screenshots if path.stat().st_size > 300_000] == []
+    assert [path.name for path in screenshots if path.stat().st_size > 150_000] == []
     assert [path.name for path in pictures if re.search(r"url\([^#]|(href|src)=.https?:", path.read_text())] == []
     assert [path.name for path in pictures if "<script" in path.read_text() or path.stat().st_size > 200_000] == []
 
