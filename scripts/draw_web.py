@@ -78,7 +78,7 @@ async def first_why(target: Path) -> None:
 
 async def first_upgrade(target: Path) -> None:
     """The Operator page, as far as the operands, while a pod is in the upgrade's way."""
-    async with pages(["t4-4:3"], 1100, 720, operator=True) as (lab, tab):
+    async with pages(["t4-4:3"], 960, 720, operator=True) as (lab, tab):
         await _follow(lab, "first-upgrade", "kubectl get nodes -L nvidia.com/gpu-driver-upgrade-state")
         await tab.open("operator")
         await tab.shows("dd", "pod default/whole has no controller")
