@@ -62,7 +62,7 @@ async def browsing(url, **context):
             yield tab
         finally:
             await browser.close()
-    assert tab.problems == []
+    assert tab.problems == [], tab.problems
 
 
 class WebProcess:

@@ -317,7 +317,11 @@ def _summary(found: "Explanation") -> str:
         some = f"{whose} waits, and fits {len(found.fits)} of {found.nodes} nodes now ({', '.join(found.fits[:3])})"
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
-    return f"{whose} waits: it fits none of {found.nodes} nodes"
+    return f"{whose} waits: {_fits_none(found.nodes)}"
+
+
+def _fits_none(nodes: int) -> str:
+    return "it does not fit the only node" if nodes == 1 else f"it fits none of {nodes} nodes"
 
 
 def _summary_of_placed(whose: str, found: "Explanation") -> str:
@@ -345,7 +349,7 @@ def _summary_of_new(whose: str, found: "Explanation") -> str:
     if found.objection:
         return f"{whose} would not be placed: {found.objection}"
     if not found.fits:
-        return f"{whose} would wait: it fits none of {found.nodes} nodes"
+        return f"{whose} would wait: {_fits_none(found.nodes)}"
     some = ", ".join(found.fits[:3])
     scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
     return f"{whose} would fit {len(found.fits)} of {found.nodes} nodes now ({some}), placed by {scheduler}"
@@ -359,7 +363,8 @@ def _summary_of_log(whose: str, found: "Explanation") -> str:
         return (
             f"{whose} fitted {len(found.fits)} of {found.nodes} nodes at {found.at} ({names}), but did not get GPUs yet"
         )
-    return f"{whose} waited at {found.at}: it fitted none of {found.nodes} nodes"
+    none = "it did not fit the only node" if found.nodes == 1 else f"it fitted none of {found.nodes} nodes"
+    return f"{whose} waited at {found.at}: {none}"
 
 
 def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":

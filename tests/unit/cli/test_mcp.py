@@ -56,7 +56,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             why = await asking.call_tool("why", {"pod": "p"})
             assert not why.is_error
             found = why.structured_content
-            assert found["text"].startswith("default/p waits: it fits none of 1 nodes")
+            assert found["text"].startswith("default/p waits: it does not fit the only node")
             assert found["explanation"]["reasons"][0]["reason"] == "CardInsufficientMemory"
             assert found["left_out"] == {}
 

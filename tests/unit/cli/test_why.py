@@ -14,7 +14,7 @@ from purser.cli import app, plugin
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import EVENTS, NODES, PODS
 
-WAITS = "default/p waits: it fits none of 1 nodes"
+WAITS = "default/p waits: it does not fit the only node"
 
 
 def test_a_file_is_explained(tmp_path):

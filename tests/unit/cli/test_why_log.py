@@ -31,7 +31,7 @@ def test_a_pod_that_waited_has_reasons_and_changes(folder):
     code, out, err = here("why", "p", "-n", "ns", "--from", folder / "decisions-0.log")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "ns/p waited at 1970-01-01T00:16:40Z: it fitted none of 1 nodes"
+    assert lines[0] == "ns/p waited at 1970-01-01T00:16:40Z: it did not fit the only node"
     assert lines[3].split()[:4] == ["1", "2", "CardInsufficientMemory", "Purser"]
     assert lines[5].startswith("Each of these changes alone would have made the pod fit. Each was tried with")
     assert lines[6:] == [
