@@ -170,3 +170,14 @@ async def test_a_rollout_that_cannot_be_read_is_said_on_the_page(error):
     async with served(source) as (client, _):
         text = await text_of(client, "/operator")
     assert str(error) in text and "no ClusterPolicy" not in text
+
+
+async def test_a_driver_that_waits_for_its_upgrade_is_blocked_by_what_blocks_that():
+    driver = {"name": "driver", "state": "progressing", "desired": 4, "ready": 4}
+    source = Source()
+    source.rolled_out = rollout({"gpus": STATUS | {"operands": [driver]}}, [])
+    async with served(source) as (client, _):
+        row = next(
+            line for line in (await text_of(client, "/operator")).splitlines() if '<th scope="row">driver' in line
+        )
+    assert "node n2: 1 pod is protected" in row
