@@ -88,7 +88,7 @@ def test_a_scenario_that_fails_says_what_was_so_instead_and_exits_with_1(failing
         (["--run", "none.yaml"], "cannot read none.yaml"),
         (["--node", "nonsense"], "profile nonsense does not exist"),
         (["--node", "t4-4:"], "must be PROFILE or PROFILE:COUNT"),
-        (["--kubelet-version", "1.36"], "must be v1.20.0 or newer, such as v1.36.2"),
+        (["--kubelet-version", "1.36"], "must be v1.20.0 or newer, written as v1.36.2"),
         (["--node", "gb200-nvl4", "--kubelet-version", "v1.29.1"], "node gb200-nvl4-0: kubelet would not start"),
         (["--kubelet-version", "v1.20.2", "--memory-manager", "Static"], "does not have a memory manager: use v1.21.0"),
         (["--port", "65536"], "must be from 1 to 65535"),

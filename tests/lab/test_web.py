@@ -222,9 +222,16 @@ async def axe_problems(tab, sick):
     await tab.open(f"gpus/{sick}")
     await tab.shows("dd .status-bad", "Unhealthy")
     await tab.open("waiting")
-    await tab.shows("main", "default/large")
+    await tab.shows("main", "CardInsufficientMemory")
     await tab.shows(".notice", "is being drained")
-    of_one = ("nodes/t4-4-1", f"gpus/{sick}", "pods/default/large", "pods/default/one", "pods/default/nobody")
+    of_one = (
+        "nodes/t4-4-0",
+        "nodes/t4-4-1",
+        f"gpus/{sick}",
+        "pods/default/large",
+        "pods/default/one",
+        "pods/default/nobody",
+    )
     found = {}
     for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console

@@ -16,12 +16,12 @@ def some(sentences: Sequence[str], what: str = "", *, named: int = NAMED, betwee
 
 
 def pods_text(namespace: str, keys: Sequence[str], *, named: int = NAMED) -> str:
-    """``pod ns/a``, ``pods ns/a, ns/b and 2 more``, or ``a pod of another namespace``: other pods, in a message that
+    """``pod ns/a``, ``pods ns/a, ns/b and 2 more``, or ``a pod in another namespace``: other pods, in a message that
     the owner of a pod in this namespace reads, and that must not name those of other namespaces."""
     own = [key for key in keys if key.partition("/")[0] == namespace]
     others = len(keys) - len(own)
     if not own:
-        return "a pod of another namespace" if others == 1 else f"{others} pods of other namespaces"
+        return "a pod in another namespace" if others == 1 else f"{others} pods in other namespaces"
     more = others + len(own[named:])
     return f"pod{'' if len(own) == 1 else 's'} {', '.join(own[:named])}{f' and {more} more' if more else ''}"
 

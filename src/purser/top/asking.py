@@ -5,7 +5,7 @@ A state that has not changed is not sent again (``If-None-Match``).
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -228,7 +228,7 @@ class PolledScheduler:
 
     async def rollout(self) -> Rollout:
         """Asked of the scheduler once for all who look at it."""
-        if self._rollout is None or self._rollout.is_old(self._clock):
+        if self._rollout is None or self._rollout.is_old:
             self._rollout = SharedAnswer(self._read_alone(self._reader.read_rollout), self._clock, POLL_INTERVAL_S)
         return await self._rollout.answer()
 
@@ -242,14 +242,14 @@ class PolledScheduler:
         """The state does not have them."""
         return []
 
-    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent] | None:
+    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
         """The scheduler does not read events."""
         return None
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Asked of the scheduler once for all who look at the node."""
         known = self._nodes.get(name)
-        if known is None or known.is_old(self._clock):
+        if known is None or known.is_old:
             read = self._read_alone(lambda: self._reader.read_node(name))
             known = self._nodes.put(name, SharedAnswer(read, self._clock, POLL_INTERVAL_S))
         return await known.answer()

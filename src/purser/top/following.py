@@ -5,7 +5,7 @@ core's time goes into it, so large clusters are looked at less often.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -18,11 +18,13 @@ from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
 from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
 from purser.kube.object_events import ObservedEvent, events_about
+from purser.kube.objects import ObjectMeta
 from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resources import NODES, Resource
 from purser.recent import Recent
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
 from purser.top.sharing import SharedAnswer
+from purser.top.source import MAX_EVENTS
 from purser.top.steps import PodStep, steps_of
 
 T = TypeVar("T")
@@ -36,6 +38,8 @@ _COMPUTE_SLICE_S = 0.2
 _FIRST_SYNC_TIMEOUT_S = 0.05
 _EVENTS_FRESH_S = 15.0
 _MAX_EVENT_LISTS = 64
+
+_Events = Sequence[ObservedEvent] | None
 
 
 class FollowedCluster:
@@ -54,7 +58,7 @@ class FollowedCluster:
         self._wanted: tuple[str, ...] = ()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="overview")
         self._sequence = 0
-        self._events: Recent[tuple[str, str, str], SharedAnswer[list[ObservedEvent]]] = Recent(_MAX_EVENT_LISTS)
+        self._events: Recent[tuple[object, ...], SharedAnswer[_Events]] = Recent(_MAX_EVENT_LISTS)
 
     @property
     def problem(self) -> str:
@@ -103,15 +107,23 @@ class FollowedCluster:
         found = None if informer is None else informer.store.get(f"{namespace}/{pod}")
         return [] if found is None else steps_of(found)
 
-    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent]:
+    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
         """Read once for all who look at the object: the API server goes through all events of the namespace for it."""
-        key = (kind, namespace, name)
+        key = (namespace, *fields.items())
         known = self._events.get(key)
-        if known is None or known.is_old(self._clock):
-            fields = {"involvedObject.kind": kind, "involvedObject.name": name}
-            read = events_about(self._client, namespace, fields)
-            known = self._events.put(key, SharedAnswer(read, self._clock, _EVENTS_FRESH_S))
+        if known is None or known.is_old:
+            known = self._events.put(
+                key, SharedAnswer(self._read_events(namespace, fields), self._clock, _EVENTS_FRESH_S)
+            )
         return await known.answer()
+
+    async def _read_events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
+        try:
+            found = await events_about(self._client, namespace, fields)
+        except ForbiddenError:
+            return None
+        # Whoever may create events can give them annotations of any size.
+        return [_without_annotations(each) for each in found[-MAX_EVENTS:]]
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Of the node's annotations."""
@@ -174,6 +186,11 @@ class FollowedCluster:
 
     async def _run_in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+
+def _without_annotations(event: ObservedEvent) -> ObservedEvent:
+    created = ObjectMeta(creation_timestamp=event.metadata.creation_timestamp)
+    return msgspec.structs.replace(event, metadata=created)
 
 
 def _made(objects: ClusterObjects, sequence: int) -> tuple[Overview, ClusterState]:

@@ -13,13 +13,19 @@ class SharedAnswer(Generic[AnswerT]):
     """The answer to a question, while it is on its way, or new."""
 
     def __init__(self, asking: Coroutine[Any, Any, AnswerT], clock: Clock, fresh_for_s: float) -> None:
+        self._clock, self._fresh_for_s, self._fresh_until = clock, fresh_for_s, 0.0
         self._task = asyncio.ensure_future(asking)
-        self._task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
-        self._fresh_until = clock.monotonic() + fresh_for_s
+        self._task.add_done_callback(self._ended)
 
-    def is_old(self, clock: Clock) -> bool:
+    def _ended(self, task: "asyncio.Task[AnswerT]") -> None:
+        self._fresh_until = self._clock.monotonic() + self._fresh_for_s
+        if not task.cancelled():
+            task.exception()  # whoever waited may have left
+
+    @property
+    def is_old(self) -> bool:
         """Whether the question has to be asked again."""
-        return self._task.done() and clock.monotonic() >= self._fresh_until
+        return self._task.done() and self._clock.monotonic() >= self._fresh_until
 
     async def answer(self) -> AnswerT:
         """Raises what asking raises."""

@@ -1,11 +1,14 @@
 """Where the state comes from, as the loop sees it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from purser.core.state import ClusterState, NodeDetails, Rollout
 from purser.kube.object_events import ObservedEvent
 from purser.top.steps import PodStep
+
+MAX_EVENTS = 50
+"""About an object that are kept."""
 
 
 class StateSource(Protocol):
@@ -45,8 +48,9 @@ class StateSource(Protocol):
         """When a pod came to each step of its way; empty: not known."""
         ...
 
-    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent] | None:
-        """Those about an object, the last at the end; None: they are not read from here. Raises as `rollout` does."""
+    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
+        """The last `MAX_EVENTS` about an object, the last at the end; ``fields``: as `events_about` has them. None:
+        they are not read from here, or may not be. Raises as `rollout` does."""
         ...
 
     async def node_details(self, name: str) -> NodeDetails | None:

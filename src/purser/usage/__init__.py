@@ -5,7 +5,7 @@ the same as curves, `curves` those of one GPU or pod. Not here: the metrics them
 export.
 """
 
-from purser.usage.breakdown import ModelHours, PodHours, read_model_hours, read_pod_hours
+from purser.usage.breakdown import ModelHours, PodHours, read_model_hours, read_pod_hours, sample_step_s
 from purser.usage.curves import UsageCurves, read_gpu_curves, read_pod_curves
 from purser.usage.over_time import IdleGpu, UsageOverTime, read_idle, read_over_time
 from purser.usage.prometheus import Prometheus, PrometheusError
@@ -28,4 +28,5 @@ __all__ = [
     "read_pod_curves",
     "read_pod_hours",
     "read_usage",
+    "sample_step_s",
 ]

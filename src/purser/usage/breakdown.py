@@ -3,7 +3,9 @@
 A pod's share counts by the part of the GPU's memory that it holds, as in `report`.
 """
 
+import asyncio
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -64,18 +66,30 @@ async def read_pod_hours(
     `read_usage` has them. Raises `PrometheusError`."""
     step_s, hours = _steps(window_s)
 
-    def over_time(expression: str) -> str:
-        return f"sum_over_time(({selected(expression, selector)})[{round(window_s)}s:{step_s}s])"
+    async def over_time(expression: str) -> Mapping[tuple[str, ...], float]:
+        query = f"sum_over_time(({selected(expression, selector)})[{round(window_s)}s:{step_s}s])"
+        return _by_labels(await prometheus.ask(query, end_s), "namespace", "pod")
 
-    held, busy = over_time(_POD_HELD), over_time(_POD_BUSY)
-    wasteful = f"topk by (namespace) ({MAX_PODS}, {held} - (({busy}) or 0 * {held}))"
-    amounts = _by_labels(await prometheus.ask(f"{held} and on (namespace, pod) {wasteful}", end_s), "namespace", "pod")
-    used = _by_labels(await prometheus.ask(f"{busy} and on (namespace, pod) {wasteful}", end_s), "namespace", "pod")
-    found = [
-        PodHours(namespace, pod, hours * amount, hours * used.get((namespace, pod), 0.0))
-        for (namespace, pod), amount in amounts.items()
+    held, busy = await over_time(_POD_HELD), await over_time(_POD_BUSY)
+    return await asyncio.to_thread(_most_wasteful, held, busy, hours)
+
+
+def _most_wasteful(
+    held: Mapping[tuple[str, ...], float], busy: Mapping[tuple[str, ...], float], hours: float
+) -> tuple[PodHours, ...]:
+    pods = [
+        PodHours(namespace, pod, hours * amount, hours * busy.get((namespace, pod), 0.0))
+        for (namespace, pod), amount in held.items()
+        if namespace and pod
     ]
-    return tuple(sorted(found, key=lambda each: (-each.unused, each.namespace, each.pod)))
+    pods.sort(key=lambda each: (-each.unused, each.namespace, each.pod))
+    shown: Counter[str] = Counter()
+    found: list[PodHours] = []
+    for each in pods:
+        shown[each.namespace] += 1
+        if shown[each.namespace] <= MAX_PODS:
+            found.append(each)
+    return tuple(found)
 
 
 async def read_model_hours(
@@ -95,9 +109,14 @@ async def read_model_hours(
     )
 
 
+def sample_step_s(window_s: float) -> int:
+    """How far apart the samples of a window are, in seconds: what took less time is counted by chance."""
+    return max(MIN_STEP_S, math.ceil(window_s / _MAX_STEPS))
+
+
 def _steps(window_s: float) -> tuple[int, float]:
     """How far apart samples are, and for how many hours each stands."""
-    step_s = max(MIN_STEP_S, math.ceil(window_s / _MAX_STEPS))
+    step_s = sample_step_s(window_s)
     return step_s, step_s / _HOUR_S
 
 

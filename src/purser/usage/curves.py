@@ -17,6 +17,10 @@ _POD_USED = "sum(max by (node, uuid, container) (avg_over_time(purser_container_
 _POD_HELD = "sum(max by (node, uuid, container) (avg_over_time(purser_grant_memory_bytes{selector}[{step}s])))"
 
 
+_MAX_BYTES = 1e18
+"""Anybody whose metrics are scraped can claim more."""
+
+
 class UsageCurves(msgspec.Struct, frozen=True):
     """Each has a value for each of the times, NaN where there are no metrics."""
 
@@ -62,7 +66,7 @@ async def _read(
     async def curve(expression: str) -> tuple[float, ...]:
         query = expression.replace("{step}", str(step_s)).replace("{selector}", matchers)
         found = await prometheus.ask_range(query, times[0], end_s, step_s)
-        return values_at(times, step_s, found[0][1] if found else ())
+        return values_at(times, step_s, found[0][1] if found else (), _MAX_BYTES)
 
     busy, used, held = [await curve(each) for each in expressions]
     return UsageCurves(times, busy, used, held)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from purser.usage.prometheus import Prometheus
-from purser.usage.report import BUSY, GPUS, GRANTED, MIN_STEP_S, is_amount, selected
+from purser.usage.report import BUSY, GPUS, GRANTED, MAX_AMOUNT, MIN_STEP_S, is_amount, selected
 
 POINTS = 200
 """Of a curve, at most: a picture has no more room."""
@@ -73,9 +73,12 @@ async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, 
     )
 
 
-def values_at(times: Sequence[float], step_s: float, values: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    """A value for each time: Prometheus leaves out those without one, and rounds times to milliseconds."""
-    by_place = {round((at - times[0]) / step_s): value for at, value in values if is_amount(value)}
+def values_at(
+    times: Sequence[float], step_s: float, values: Sequence[tuple[float, float]], most: float = MAX_AMOUNT
+) -> tuple[float, ...]:
+    """A value for each time: Prometheus leaves out those without one, and rounds times to milliseconds. ``most``: what
+    a value can be."""
+    by_place = {round((at - times[0]) / step_s): value for at, value in values if is_amount(value, most)}
     return tuple(by_place.get(place, math.nan) for place in range(len(times)))
 
 

@@ -123,7 +123,7 @@ class Prometheus:
             what = f"responds, but not like Prometheus (status {response.status})"
             raise PrometheusError(f"{self._server} {what}: {CHECK_URL}") from error
         if answer.status != "success":
-            what = f"rejected {form['query']}: {brief(answer.error or str(response.status))}"
+            what = f"rejected {brief(form['query'])}: {brief(answer.error or str(response.status))}"
             raise PrometheusError(f"{self._server} {what}")
         return answer.data.result
 

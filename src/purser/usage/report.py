@@ -122,6 +122,6 @@ def _by_namespace(answer: list[tuple[Mapping[str, str], float]]) -> dict[str, fl
     return {labels.get("namespace", ""): value for labels, value in answer if is_amount(value)}
 
 
-def is_amount(value: float) -> bool:
+def is_amount(value: float, most: float = MAX_AMOUNT) -> bool:
     """Whether a value of Prometheus can be a number of GPUs, or a sum of some: NaN, for example, is none."""
-    return 0 <= value <= MAX_AMOUNT
+    return 0 <= value <= most

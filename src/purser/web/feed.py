@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -83,9 +83,9 @@ class Feed:
         """When a pod came to each step of its way; empty: not known."""
         return self._source.steps(namespace, pod)
 
-    async def events(self, kind: str, namespace: str, name: str) -> Sequence[ObservedEvent] | None:
+    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
         """Those about an object, as `StateSource` has them."""
-        return await self._source.events(kind, namespace, name)
+        return await self._source.events(namespace, fields)
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """How a node's GPUs are connected, and what its kubelet reports, as `StateSource` has it."""

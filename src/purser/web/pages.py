@@ -15,8 +15,9 @@ from purser.kube.object_events import ObservedEvent
 from purser.usage import UsageCurves
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
-from purser.web.history import DEFAULT_WINDOW, SEE_LOG_MESSAGE, WINDOWS_S, UsageHistory, usage_of_namespace
+from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
+from purser.web.readings import SEE_LOG_MESSAGE
 from purser.web.rendering import Renderer
 from purser.web.rollouts import MAX_DISTURBED, next_disturbed, operand_names, rollout_rows
 from purser.web.tables import (
@@ -49,10 +50,10 @@ class Session:
 SESSION = web.RequestKey("session", Session)
 """Of a request, where people log in."""
 NODES_PER_PAGE = 200
-MAX_EVENTS = 50
-"""Shown of an object."""
 _FIRST_STATE_TIMEOUT_S = 2.0
 """How long a page waits for a cluster that has not been read yet."""
+_EVENTS_TIMEOUT_S = 1.0
+"""How long a page waits for events, which it has only in addition."""
 _DETAILS_TIMEOUT_S = 5.0
 """How long a node's page waits for what the state does not say."""
 _MAX_QUERY = 200
@@ -127,7 +128,7 @@ class Pages:
             "places": places,
             "hardware": hardware,
             "unknown": unknown,
-            "events": await _events(request, "Node", "default", name),
+            "events": await _events(request, "default", {"involvedObject.kind": "Node", "involvedObject.name": name}),
         }
         return self.page(request, "node.html", values)
 
@@ -149,7 +150,12 @@ class Pages:
         waiting = next((each for each in state.waiting if (each.namespace, each.pod) == (namespace, name)), None)
         if grant is None and waiting is None:
             raise _not_found(f"No pod {namespace}/{name} holds GPUs or waits for one.")
-        why = await request[FEED].details(namespace, name)
+        uid = grant.uid if grant is not None else waiting.uid if waiting is not None else ""
+        why, events, past = await asyncio.gather(
+            request[FEED].details(namespace, name),
+            _events(request, namespace, {"involvedObject.uid": uid}),
+            self._pod_past(request, namespace, name) if grant is not None else _nothing(),
+        )
         others = None if waiting is None else group_of_reason(state, waiting)
         values = {
             "namespace": namespace,
@@ -158,13 +164,15 @@ class Pages:
             "waiting": waiting,
             "why": why,
             "others": others,
-            "closed": closed_nodes(state) if waiting else [],
             "sick": [] if grant is None else faulty_gpus(state, grant),
             "steps": request[FEED].steps(namespace, name),
-            "events": await _events(request, "Pod", namespace, name),
-            "past": grant and await self._single_past(request, lambda h, w: h.of_pod(namespace, name, w)),
+            "events": events,
+            "past": past,
         }
         return self.page(request, "pod.html", values)
+
+    async def _pod_past(self, request: web.Request, namespace: str, name: str) -> SinglePast | None:
+        return await self._single_past(request, lambda history, window: history.of_pod(namespace, name, window))
 
     async def _waiting(self, request: web.Request) -> web.Response:
         state, find = await _state(request), request.query.get("find", "")[:_MAX_QUERY]
@@ -204,7 +212,11 @@ class Pages:
     async def _operator(self, request: web.Request) -> web.Response:
         state = await _state(request)
         try:
-            rollout = await request[FEED].rollout()
+            async with asyncio.timeout(_DETAILS_TIMEOUT_S):
+                rollout = await request[FEED].rollout()
+        except TimeoutError:
+            late = "ClusterPolicies could not be read in time: reload the page to try again."
+            rollout = Rollout(ROLLOUT_VERSION, (), (), (late,))
         except (KubeError, ConfigError) as error:
             rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
         rows = await asyncio.to_thread(rollout_rows, rollout, state)  # 0.1 s for 5000 nodes
@@ -302,16 +314,20 @@ async def _hardware(request: web.Request, node: str) -> tuple[NodeHardware | Non
     return hardware_of(details), ""
 
 
-async def _events(request: web.Request, kind: str, namespace: str, name: str) -> EventList | None:
+async def _nothing() -> None:
+    """In the place of what is not asked."""
+
+
+async def _events(request: web.Request, namespace: str, fields: Mapping[str, str]) -> EventList | None:
     """Those about an object; None: they are not read."""
     try:
-        async with asyncio.timeout(_DETAILS_TIMEOUT_S):
-            events = await request[FEED].events(kind, namespace, name)
+        async with asyncio.timeout(_EVENTS_TIMEOUT_S):
+            events = await request[FEED].events(namespace, fields)
     except TimeoutError:
-        return EventList(problem="They could not be read in time: reload the page to try again.")
+        return EventList(problem="The events could not be read in time. This page tries again by itself.")
     except (KubeError, ConfigError) as error:
         return EventList(problem=str(error))
-    return None if events is None else EventList(events[: -MAX_EVENTS - 1 : -1])
+    return None if events is None else EventList(events[::-1])
 
 
 def _not_found(text: str) -> web.HTTPNotFound:

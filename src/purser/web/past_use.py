@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from purser.core.state import ClusterState
-from purser.usage import ModelHours, PodHours, UsageCurves
+from purser.usage import ModelHours, PodHours, UsageCurves, sample_step_s
 from purser.web.charts import Chart, chart
 from purser.web.history import WINDOWS_S, WindowUsage, less, sum_curves
 from purser.web.tables import GpuPlace, HeldAmount, gpu_places
@@ -45,7 +45,8 @@ class SinglePast:
     """Why the newest is missing, in a sentence."""
     is_read: bool = False
     busy: Chart | None = None
-    """In GPUs. None, as below: there are no metrics, or not yet."""
+    """Of a GPU the part of the time in which kernels ran, of a pod its compute in GPUs. None, as below: there are no
+    metrics, or not yet."""
     memory: Chart | None = None
     """In GiB."""
     windows: Sequence[str] = tuple(WINDOWS_S)
@@ -76,6 +77,10 @@ class PastUse:
     pods: Sequence[PodHours] = ()
     """With most unused hours first."""
     pods_total: int = 0
+    sampled_every_s: int = 0
+    """What took less time is counted by chance, in `pods` and `models`."""
+    breakdown_problem: str = ""
+    """Why these are missing, in a sentence."""
     with_pages: Collection[tuple[str, str]] = ()
     """Namespace and name of those that hold GPUs now."""
     idle: Sequence[IdlePlace] = ()
@@ -102,6 +107,8 @@ def past_use(
         models=history.models,
         pods=history.pods[:MAX_PODS],
         pods_total=len(history.pods),
+        sampled_every_s=sample_step_s(WINDOWS_S[window]),
+        breakdown_problem=history.breakdown_problem,
         with_pages={(grant.namespace, grant.pod) for grant in state.grants},
         idle=idle[:MAX_IDLE_GPUS],
         idle_total=len(idle),

@@ -46,7 +46,10 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            gib=gib, shell=lambda word: shlex.quote(clean(word)), without_suggestion=message_without_suggestion
+            clean=clean,
+            gib=gib,
+            shell=lambda word: shlex.quote(clean(word)),
+            without_suggestion=message_without_suggestion,
         )
         self._environment.globals.update(
             health_words=list(StateGpuHealth),

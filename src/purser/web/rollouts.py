@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from purser.core.node.maintenance import UPGRADE_FAILED, UPGRADE_PENDING, UPGRADE_STEPS
+from purser.core.node.maintenance import UPGRADE_FAILED, UPGRADE_PENDING, UPGRADE_STEPS, maintenance_words
 from purser.core.state import ClusterState, Rollout, RolloutNode, RolloutPolicy, StateGrant
 from purser.core.wording import natural_sort_key
 
@@ -60,6 +60,11 @@ class RolloutRow:
     def step(self) -> str:
         """Of the driver upgrade, in words."""
         return UPGRADE_STEPS.get(self.node.upgrade, self.node.upgrade) or "none"
+
+    @property
+    def work(self) -> str:
+        """For which the operator has cordoned it, in words; empty: for none."""
+        return maintenance_words(self.node.cordoned_by, "")
 
     @property
     def is_pending(self) -> bool:

@@ -134,7 +134,7 @@ async def test_a_pod_is_not_told_the_name_of_another_namespaces_pod_but_the_node
     async with world.agent() as agent:
         await eventually(agent.ready)
         await world.pod("p", part("main", card))
-        with pytest.raises(Rejected, match="for a pod of another namespace, but that pod no longer exists") as refused:
+        with pytest.raises(Rejected, match="for a pod in another namespace, but that pod no longer exists") as refused:
             await kubelet.admit("default/p", [("main", 1)])
         assert "secret" not in str(refused.value)
         await eventually(lambda: shows(world, "blocked by team-b/secret"))

@@ -106,7 +106,7 @@ async def test_a_flag_with_a_mistake_stays_as_it_was_over_a_restart_as_well(worl
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 12})
         await eventually(lambda: told(world, 1, IN_PART, says))
         await eventually(
-            lambda: told(world, 1, IN_PART, "flags.plugin.deviceListStrategy is cdi, but must be envvar or")
+            lambda: told(world, 1, IN_PART, "flags.plugin.deviceListStrategy is cdi, but must be one of envvar,")
         )
     configs.write(default={**typo, **sliced(4)})
     async with world.agent(**settings) as agent:

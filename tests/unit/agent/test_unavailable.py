@@ -24,7 +24,7 @@ CROWD = [listed(f"old-{number}", main=[slot(A, number)]) for number in range(5)]
             slots(B),
             [listed("secret", namespace="team-b", main=[slot(A, 1)])],
             (),
-            (RefusalReason.OVERCOMMIT, "a pod of another namespace still holds it", ("team-b/secret",)),
+            (RefusalReason.OVERCOMMIT, "a pod in another namespace still holds it", ("team-b/secret",)),
         ),
         ((A,), slots(B), CROWD, (), (RefusalReason.OVERCOMMIT, "ns/old-1, ns/old-2 and 2 more still hold it", None)),
     ],

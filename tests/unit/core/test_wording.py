@@ -49,8 +49,8 @@ def test_names_are_in_the_order_in_which_people_count() -> None:
     [
         (["a/x"], "pod a/x"),
         (["a/x", "a/y"], "pods a/x, a/y"),
-        (["b/x"], "a pod of another namespace"),
-        (["b/x", "c/x"], "2 pods of other namespaces"),
+        (["b/x"], "a pod in another namespace"),
+        (["b/x", "c/x"], "2 pods in other namespaces"),
         (["a/x", "b/x", "aa/x"], "pod a/x and 2 more"),
         (["a/v", "a/w", "a/x", "a/y", "b/x"], "pods a/v, a/w, a/x and 2 more"),
     ],

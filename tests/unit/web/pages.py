@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import ClientSession
@@ -35,7 +36,7 @@ class Source:
         self.lines = ["the reason"]
         self.way: list[PodStep] = []
         self.nodes: dict[str, NodeDetails | Exception] = {}
-        self.recorded: dict[tuple[str, str, str], list[ObservedEvent] | Exception] = {}
+        self.recorded: dict[tuple[str, ...], list[ObservedEvent] | Exception] = {}
         self.asked: list[tuple[str, str]] = []
         self._on_change = lambda: None
         self.rolled_out: Rollout | Exception = Rollout(ROLLOUT_VERSION, (), ())
@@ -63,8 +64,8 @@ class Source:
     def steps(self, namespace: str, pod: str) -> list[PodStep]:
         return self.way
 
-    async def events(self, kind: str, namespace: str, name: str) -> list[ObservedEvent] | None:
-        found = self.recorded.get((kind, namespace, name))
+    async def events(self, namespace: str, fields: Mapping[str, str]) -> list[ObservedEvent] | None:
+        found = self.recorded.get((namespace, *fields.values()))
         if isinstance(found, Exception):
             raise found
         return found

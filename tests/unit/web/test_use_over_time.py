@@ -15,6 +15,7 @@ from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.history import UsageHistory, usage_of_namespace
 from purser.web.pages import SESSION, Pages, Session
 from purser.web.past_use import past_use
+from purser.web.readings import BUSY_MESSAGE, Reading, Readings
 from purser.web.serving import WEB_LIMITS, web_app
 
 from .pages import PageClock, Source, following
@@ -31,6 +32,7 @@ class FakePrometheus:
     def __init__(self):
         self.asked = []
         self.status = 200
+        self.refused = ""
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
@@ -38,8 +40,8 @@ class FakePrometheus:
         form = await request.post()
         self.asked.append(form["query"])
         await self.may_answer.wait()
-        if self.status != 200:
-            return web.Response(status=self.status)
+        if self.status != 200 or (self.refused and self.refused in form["query"]):
+            return web.Response(status=max(self.status, 422) if self.refused else self.status)
         found = self.of(form["query"])
         if request.path.endswith("query_range"):
             times = [float(form["start"]), float(form["end"])]
@@ -51,9 +53,9 @@ class FakePrometheus:
     def of(self, query):
         if "device_utilization" in query and "avg_over_time" in query:
             return [({}, 0.25)]
-        if "topk by (namespace)" in query:
-            held = query.startswith("sum_over_time((sum by (namespace, pod) ((max by")
-            return [({**A, "pod": "p"}, 120.0 if held else 60.0), ({**B, "pod": "q"}, 60.0)]
+        if "by (namespace, pod)" in query:
+            held = "grant_memory" in query
+            return [({**B, "pod": "q"}, 60.0), ({**A, "pod": "p"}, 120.0 if held else 60.0)]
         if "granted_memory_bytes" in query and "device" in query:
             is_idle = "[21600s]" in query or "[3600s]" in query or "[1800s]" in query
             return [({"node": "n", "uuid": uuid}, 0.0) for uuid in ("GPU-0", "GPU-1")] if is_idle else []
@@ -116,7 +118,10 @@ async def test_the_page_shows_curves_hours_and_idle_gpus():
 async def test_the_use_of_one_gpu_and_of_one_pod_is_on_its_page():
     async with used() as (client, fake, _):
         gpu_page = await text_of(client, "/gpus/GPU-0?since=1h")
-        assert "Compute in GPUs over the last 1h" in gpu_page and '<td class="number">0.25</td>' in gpu_page
+        assert (
+            "Part of the time in which kernels ran, over the last 1h" in gpu_page
+            and '<td class="number">0.25</td>' in gpu_page
+        )
         assert any('uuid="GPU-0"' in query and 'node="n"' in query for query in fake.asked)
         fake.asked.clear()
         pod_page = await text_of(client, "/pods/default/holder")
@@ -177,7 +182,7 @@ async def test_it_is_read_once_for_all_who_look():
 
 
 async def test_while_it_is_being_read_the_page_says_so(monkeypatch):
-    monkeypatch.setattr("purser.web.history._PATIENCE_S", 0.01)
+    monkeypatch.setattr("purser.web.readings._PATIENCE_S", 0.01)
     async with used() as (client, fake, _):
         fake.may_answer.clear()
         text = await text_of(client, "/use?since=odd")
@@ -257,3 +262,38 @@ async def test_what_could_not_be_read_is_read_again_soon_however_long_the_time()
 async def test_without_one_the_page_says_how_to_have_it():
     found = past_use("1h", None, "", STATE, shows_all=True)
     assert (found.is_read, found.picture) == (False, None)
+
+
+async def test_pods_that_a_prometheus_finds_too_many_cost_the_page_nothing_else():
+    async with used() as (client, fake, _):
+        fake.refused = "by (namespace, pod)"
+        text = await text_of(client, "/use?since=1h")
+    assert "not like Prometheus" in text and "GPUs over the last 1h" in text and "GPU-hours by model" in text
+
+
+async def test_a_prometheus_that_hangs_keeps_nobody_waiting_for_each_pod(monkeypatch):
+    monkeypatch.setattr("purser.web.history._CURVES_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("purser.web.readings._PATIENCE_S", 0.5)
+    async with used() as (_, fake, history):
+        fake.may_answer.clear()
+        found = await asyncio.gather(*(history.of_pod("default", f"p-{number}", "1h") for number in range(40)))
+        problems = {problem for _, problem in found}
+        assert problems == {"Prometheus did not respond within 0.05 s.", BUSY_MESSAGE}
+        assert len(fake.asked) == 1
+
+
+async def test_an_old_curve_is_not_shown_while_a_newer_one_is_read():
+    clock = ManualClock()
+    readings, found, answers = Readings(clock, timeout_s=10, max_waiting=2), Reading(), iter(["old", "new", "newest"])
+
+    async def read():
+        return next(answers)
+
+    assert await readings.newest(found, 60, read) == ("old", "")
+    assert await readings.newest(found, 60, read) == ("old", "")
+    clock.advance(61)
+    assert await readings.newest(found, 60, read) == ("old", "")  # a newer one is read meanwhile
+    clock.advance(1000)
+    await asyncio.sleep(0)
+    assert (await readings.newest(found, 60, read))[0] in ("new", "newest")
+    await readings.close()

@@ -106,7 +106,7 @@ def _slices(family: DeviceFamily, container: ContainerSpec, problems: Problems) 
             f"use either {family.resource}, which names a profile, or {named[0]}, which states what the profile "
             "must have"
         )
-    unit = "a number of GiB or MiB" if memory is None else f"a number of MiB, or of units of {memory.unit_mib} MiB"
+    unit = "a number of GiB or MiB"
     asked = 0 if memory is None else amount(container, memory.resource, 0, MAX_DEVICE_MEMORY_MIB, unit, problems)
     percent = 0 if cores is None else amount(container, cores.resource, 0, WHOLE_PERCENT, "a percentage", problems)
     return SliceAsk(slices, asked or 0, percent or 0)

@@ -35,7 +35,7 @@ LABELS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "MIG": (
         ("nvidia.com/mig.capable", "`true` if a GPU supports MIG."),
-        ("nvidia.com/mig.strategy", "`single` or `mixed`. Absent if no MIG devices are offered."),
+        ("nvidia.com/mig.strategy", "The MIG strategy: `single`, `mixed` or `on-demand`. Absent if it is `none`."),
         (
             f"{_GPU}.product",
             "With strategy `single`: `<model>-MIG-<profile>`; count, replicas, strategy and memory then also "

@@ -41,6 +41,7 @@ def unfinished_upgrade(labels: Mapping[str, str]) -> str:
 def maintenance_words(cordoned_for: str, upgrade: str) -> str:
     """What is done to a node, of what the two functions above say: ``driver upgrade: is being drained``; empty if
     nothing is."""
-    if upgrade:
-        return f"driver upgrade: {UPGRADE_STEPS.get(upgrade, upgrade)}"
-    return _WORKS.get(cordoned_for, cordoned_for)
+    step = f"driver upgrade: {UPGRADE_STEPS.get(upgrade, upgrade)}" if upgrade else ""
+    if cordoned_for == "driver-upgrade" and step:
+        return step
+    return ", ".join(filter(None, (_WORKS.get(cordoned_for, cordoned_for), step)))

@@ -271,11 +271,13 @@ def _other_type(found: _Tally, asked: DeviceRequest) -> str:
     if any(state.device.resource != asked.resource and not _is_served(state, asked) for state in found.examples):
         wants.insert(0, asked.resource)
     elif any(state.device.mig_kind and asked_profile(state.device, asked) is None for state in found.examples):
-        wants.append("a GPU instance larger than any available profile")
-    elif asked.resource == GPU_RESOURCE and any(not state.device.memory_mib for state in found.examples):
-        wants.append(
-            "an amount of memory, but the driver does not report how much memory these GPUs have: ask for whole GPUs"
-        )
+        wants.append("a GPU instance larger than the GPU's largest MIG profile")
+    elif (
+        asked.resource == GPU_RESOURCE
+        and not asked.is_plain
+        and any(not state.device.memory_mib for state in found.examples)
+    ):
+        wants.append("an amount of memory, which the driver of these GPUs does not report (ask for whole GPUs instead)")
     elif asked.soft_split and any(not state.device.soft_split for state in found.examples):
         wants.append("a node with the vendor's library for soft splitting")
     elif asked.slices is not None:

@@ -49,7 +49,7 @@ def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
     """
     words = _words(text)
     if len(words) > MAX_WEIGHED:
-        raise ValueError(f"{len(words)} policies for nodes are weighted, more than the maximum of {MAX_WEIGHED}")
+        raise ValueError(f"{len(words)} node policies are listed, more than the maximum of {MAX_WEIGHED}")
     parts = tuple(map(_parsed_weight, words))
     names = [name for name, _ in parts]
     for name in names:

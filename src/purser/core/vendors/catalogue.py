@@ -35,8 +35,10 @@ def _problems(families: tuple[DeviceFamily, ...]) -> Iterator[str]:
     seen: set[str] = set()
     for family in families:
         for resource in family.resources:
-            if resource in seen or is_gpu_resource(resource):
-                yield f"assigns {resource} to both {family.name} and another family"
+            if is_gpu_resource(resource):
+                yield f"assigns {resource}, which is reserved for NVIDIA's GPUs, to {family.name}"
+            elif resource in seen:
+                yield f"assigns {resource} twice, the second time to {family.name}"
             seen.add(resource)
         yield from _problems_of(family)
 

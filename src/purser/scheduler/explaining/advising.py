@@ -6,7 +6,7 @@ the words of the first refusal as long as others follow within six minutes (clie
 apart by everything but the note).
 
 The changes are those that `purser why` offers of the pod's own words for devices, found by the same search; others are
-not for its author to make, or name pods of other namespaces. kube-scheduler's questions go first: between two verdicts
+not for its author to make, or name pods in other namespaces. kube-scheduler's questions go first: between two verdicts
 the loop answers them, verdicts are few in a second, and pods that are refused again are looked at again once a minute
 at most.
 """
@@ -30,7 +30,7 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.changes import Suggestion
 from purser.scheduler.explaining.last_message import MAX_ADVICE
 from purser.scheduler.explaining.live_judge import LiveJudge
-from purser.scheduler.explaining.suggesting import changes_of_devices
+from purser.scheduler.explaining.suggesting import device_request_changes
 from purser.scheduler.explaining.trial import PodTrial
 from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.reasons import SchedulerReason
@@ -149,7 +149,7 @@ class PodAdvisor:
         found: list[Suggestion] = []
         if refused.fits or refused.objection:
             return found
-        for each in changes_of_devices(PodTrial(judge, pod, refused)):
+        for each in device_request_changes(PodTrial(judge, pod, refused)):
             if each is not None:
                 found.append(each)
             began = await self._pause(began)

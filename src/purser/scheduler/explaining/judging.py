@@ -7,6 +7,7 @@ import msgspec
 from purser.core.decoding import brief
 from purser.core.explaining.filters import FilterRejection
 from purser.core.explaining.grouping import ReasonCount, describe_node, grouped_refusals, grouped_rejections
+from purser.core.explaining.reasons import FilterReason
 from purser.core.fleet import Fleet
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import PolicySettings, Refusal
@@ -29,12 +30,13 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def reason_counts(found: Judgement, fleet: Fleet, policy: PolicySettings) -> tuple[ReasonCount, ...]:
-    """A verdict in few lines, those of most nodes first. ``policy``: of pods that name none."""
+    """A verdict in few lines, those of most nodes first; a cordon after another reason of as many nodes, since it ends
+    without a change to the pod. ``policy``: of pods that name none."""
     reasons = grouped_rejections(found.rejections)
     if found.request is not None and found.refusals:
         idle_only = GpuPolicy.MUTEX in policy.gpu_policy(found.request)
         reasons += grouped_refusals(found.refusals, found.request, fleet, idle_only=idle_only, quota=found.quota)
-    return tuple(sorted(reasons, key=lambda each: -each.nodes))
+    return tuple(sorted(reasons, key=lambda each: (-each.nodes, each.reason == FilterReason.UNSCHEDULABLE)))
 
 
 def words_by_node(found: Judgement) -> dict[str, str]:

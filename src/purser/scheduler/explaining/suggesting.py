@@ -18,7 +18,7 @@ from purser.scheduler.explaining.quota_changes import raised_quotas, smallest_de
 from purser.scheduler.explaining.trial import PodTrial, Trial
 
 
-def changes_of_devices(trial: PodTrial) -> Iterator[Suggestion | None]:
+def device_request_changes(trial: PodTrial) -> Iterator[Suggestion | None]:
     """What of the pod's devices its author could ask for instead; None after a verdict by which nothing is found yet:
     what else there is to do can be done meanwhile."""
     yield from smaller_amounts(trial)
@@ -29,7 +29,7 @@ def suggestions(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Iterator
     """Changes of the pod first, then of its namespace, of nodes, of other pods."""
     trial = Trial(cluster, pod, refused)
     demand = smallest_demand(trial)
-    yield from filter(None, changes_of_devices(trial))
+    yield from filter(None, device_request_changes(trial))
     yield from node_selectors(trial)
     yield from affinities(trial)
     yield from tolerations(trial)

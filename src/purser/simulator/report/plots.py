@@ -15,9 +15,9 @@ DASHES = ("-", "--", "-.", ":")
 
 CAUSES = {
     "usable": "could still be used",
-    "lacks_gpu": "too little of the GPUs left",
-    "lacks_cpu": "too little CPU on the node",
-    "lacks_both": "too little of both left",
+    "lacks_gpu": "too little GPU left",
+    "lacks_cpu": "too little CPU left",
+    "lacks_both": "too little GPU and CPU left",
     "no_access": "of a model that the pod does not allow",
     "no_use": "pod requests no GPU",
     "no_use_lacks_cpu": "pod requests no GPU, and too little CPU is left",

@@ -15,6 +15,8 @@ MARK = "purser.dev/cordoned-by"
         ({STEP: "upgrade-required"}, {}, False, "driver upgrade: pending"),
         ({STEP: "of-another-operator"}, {}, False, "driver upgrade: of-another-operator"),
         ({STEP: "upgrade-done"}, {MARK: "mig-change"}, True, "MIG change"),
+        ({STEP: "upgrade-required"}, {MARK: "mig-change"}, True, "MIG change, driver upgrade: pending"),
+        ({}, {MARK: "driver-upgrade"}, True, "driver upgrade"),
         ({STEP: "upgrade-done"}, {MARK: "mig-change"}, False, ""),
         ({}, {}, True, ""),
     ],

@@ -233,7 +233,9 @@ def test_every_reason_has_words() -> None:
 )
 def test_amounts_of_gpus_of_unknown_memory_are_refused_with_that_reason(asked: DeviceRequest) -> None:
     state = fleet(cards(1, "NVIDIA GB10", 0, slots=1, mode=DeviceMode.WHOLE))
-    assert "an amount of memory, but the driver does not report how much memory these GPUs have" in why(state, asked)
+    assert "an amount of memory, which the driver of these GPUs does not report (ask for whole GPUs instead)" in why(
+        state, asked
+    )
 
 
 @pytest.mark.parametrize(

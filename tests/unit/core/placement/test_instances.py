@@ -352,7 +352,7 @@ def test_a_refusal_says_what_is_in_the_way_of_which_profile() -> None:
     assert not whole.refusals["n"].resolvable  # the administrator's instance stays
     larger = pod("p", asks(memory=50000))
     refusals = Evaluator(fleet).evaluate(larger, ["n"]).refusals
-    assert "a GPU instance larger than any available profile" in explain(refusals, larger, fleet)
+    assert "a GPU instance larger than the GPU's largest MIG profile" in explain(refusals, larger, fleet)
 
 
 def grant(uid: str, placement: MigPlacement | None) -> Grant:

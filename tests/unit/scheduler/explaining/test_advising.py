@@ -22,7 +22,7 @@ from purser.scheduler.explaining import ChangeKind, Explainer, advising
 from purser.scheduler.explaining.advising import ADVICE_REFRESH_INTERVAL_S, FIRST_ADVICE_DELAY_S, VERDICT_PERIOD_S
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.live_judge import LiveJudge
-from purser.scheduler.explaining.suggesting import changes_of_devices
+from purser.scheduler.explaining.suggesting import device_request_changes
 from purser.scheduler.explaining.trial import PodTrial
 from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.reasons import SchedulerReason
@@ -238,14 +238,14 @@ async def test_a_failure_on_one_pod_leaves_the_others_their_advice(monkeypatch):
         await world.add_node("a", memory=1500)
         for name in ("bad", "good"):
             await refused(world, await world.add_pod(name, 2000), "a")
-        tried = advising.changes_of_devices
+        tried = advising.device_request_changes
 
         def failing(trial):
             if trial.pod.metadata.name == "bad":
                 raise KeyError
             return tried(trial)
 
-        monkeypatch.setattr(advising, "changes_of_devices", failing)
+        monkeypatch.setattr(advising, "device_request_changes", failing)
         await looked(world, clock)
         assert [len(await advice(world, name)) for name in ("bad", "good")] == [0, 1]
 
@@ -310,7 +310,7 @@ def live(objects):
     if found.fits or found.objection or found.request is None or not names:
         return None
     assert not refused.fits
-    return found, list(filter(None, changes_of_devices(PodTrial(judge, pod, refused))))
+    return found, list(filter(None, device_request_changes(PodTrial(judge, pod, refused))))
 
 
 def test_each_change_that_is_told_makes_the_pod_fit_and_where_only_purser_refuses_it_is_that_of_why():

@@ -100,10 +100,10 @@ def check_quota(records, offered):
         assert not offered
         return
     much = 1 << 30
-    assert bool(offered) == bool(fits(logs.with_quota_left(records, {"gpuMemoryMiB": much, "gpuCoresPercent": much})))
+    assert bool(offered) == bool(fits(logs.with_left(records, {"gpuMemoryMiB": much, "gpuCoresPercent": much})))
     for change in offered:
         for what, amount in change.quota_left.items():
-            assert not fits(logs.with_quota_left(records, {**change.quota_left, what: amount - 1})), (what, amount)
+            assert not fits(logs.with_left(records, {**change.quota_left, what: amount - 1})), (what, amount)
 
 
 def is_aligned(records, name):
