@@ -168,7 +168,7 @@ def pod(name: str, image: str, arguments: list[str], **more: Any) -> dict[str, A
 def test_version_as_the_user_that_the_image_names(cluster: RealCluster, purser_image: str) -> None:
     cluster.create(pod("version", purser_image, ["version"]))
     cluster.wait_pod("version", phase="Succeeded")
-    assert re.fullmatch(r"purser \d+\.\d+\.\d+\n", cluster.kubectl("logs", "version"))
+    assert re.fullmatch(r"purser \d+\.\d+\.\d+ \(Python 3[.\d]+\)\n", cluster.kubectl("logs", "version"))
     assert cluster.container_spec("default", "version")["process"]["user"]["uid"] == USER
     cluster.delete("pod", "version")
 

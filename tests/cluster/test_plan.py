@@ -217,7 +217,7 @@ def test_a_plan_by_real_evictions_ends_with_its_room_for_the_pod_that_waits(flee
 def when(events: Iterable[Any], reason: str, pod: str) -> float:
     """By kubelet: to the nanosecond in the event's name, which is of the second that it says (`purser backtest` reads
     events so)."""
-    [found] = [each for each in events if (each["reason"], each["involvedObject"]["name"]) == (reason, pod)]
+    [found] = [each for each in events if (each["reason"], each["involvedObject"].get("name")) == (reason, pod)]
     named_s = int(found["metadata"]["name"].rpartition(".")[2], 16) / 1e9
     assert math.floor(named_s) == parsed(found["firstTimestamp"]) and named_s != math.floor(named_s)
     return named_s

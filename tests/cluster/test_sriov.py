@@ -183,5 +183,5 @@ def test_gpus_get_network_devices_below_their_switches_whichever_kubelet_asks_fo
 
 def granted(cluster: RealCluster, name: str) -> str:
     events = cluster.get("events")["items"]
-    said = [each for each in events if each["involvedObject"]["name"] == name and each["reason"] == "Granted"]
+    said = [each for each in events if each["involvedObject"].get("name") == name and each["reason"] == "Granted"]
     return " ".join(each["message"] for each in said)
