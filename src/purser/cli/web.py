@@ -28,8 +28,8 @@ HELP = """Show the cluster's GPUs, who holds them, and what waits and why, as we
 The pages are served on this machine only: open the printed address in a browser. To see them from another machine,
 forward the port, for example with ssh -L. Press Ctrl-C to stop.
 
-With --prometheus, the page on use also shows how GPUs were used over time: which namespaces hold GPUs without using
-them, and which GPUs are idle.
+With --prometheus, the pages also show how GPUs were used over time: which namespaces and pods hold GPUs without using
+them, which GPUs are idle, and curves for each GPU and pod.
 
 With --scheduler but without --token-file, everyone logs in with a token of their own and sees what the token allows.
 Only then can --address be an address other than this machine's own. Tokens are sent in clear: put a proxy with TLS in

@@ -1,13 +1,12 @@
 """How one GPU was used, or those of one pod, over time."""
 
 import json
-import math
 
 import msgspec
 
-from purser.usage.over_time import POINTS, values_at
+from purser.usage.over_time import sample_times, values_at
 from purser.usage.prometheus import Prometheus
-from purser.usage.report import MIN_STEP_S
+from purser.usage.report import MAX_AMOUNT
 
 _GPU_BUSY = "max(avg_over_time(purser_device_utilization_ratio{selector}[{step}s]))"
 _GPU_USED = "max(avg_over_time(purser_device_memory_used_bytes{selector}[{step}s]))"
@@ -59,14 +58,14 @@ def _matchers(selector: str, **labels: str) -> str:
 async def _read(
     prometheus: Prometheus, expressions: tuple[str, str, str], matchers: str, window_s: float, end_s: float
 ) -> UsageCurves:
-    step_s = max(MIN_STEP_S, math.ceil(window_s / POINTS))
-    count = int(window_s // step_s)
-    times = tuple(end_s - step_s * (count - number) for number in range(count + 1))
+    times, step_s = sample_times(window_s, end_s)
 
-    async def curve(expression: str) -> tuple[float, ...]:
+    async def curve(expression: str, most: float) -> tuple[float, ...]:
         query = expression.replace("{step}", str(step_s)).replace("{selector}", matchers)
         found = await prometheus.ask_range(query, times[0], end_s, step_s)
-        return values_at(times, step_s, found[0][1] if found else (), _MAX_BYTES)
+        return values_at(times, step_s, found[0][1] if found else (), most)
 
-    busy, used, held = [await curve(each) for each in expressions]
-    return UsageCurves(times, busy, used, held)
+    busy, used, held = expressions
+    return UsageCurves(
+        times, await curve(busy, MAX_AMOUNT), await curve(used, _MAX_BYTES), await curve(held, _MAX_BYTES)
+    )

@@ -53,9 +53,7 @@ class IdleGpu(msgspec.Struct, frozen=True):
 async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, selector: str = "") -> UsageOverTime:
     """The curves of the ``window_s`` seconds up to ``end_s``, a unix time. ``selector``: as `read_usage` has it. Raises
     `PrometheusError`."""
-    step_s = max(MIN_STEP_S, math.ceil(window_s / POINTS))
-    count = int(window_s // step_s)
-    times = tuple(end_s - step_s * (count - number) for number in range(count + 1))
+    times, step_s = sample_times(window_s, end_s)
 
     async def curves(expression: str) -> dict[str, tuple[float, ...]]:
         found = await prometheus.ask_range(selected(expression, selector), times[0], end_s, step_s)
@@ -71,6 +69,13 @@ async def read_over_time(prometheus: Prometheus, window_s: float, end_s: float, 
         held=await curves(GRANTED),
         busy=await curves(BUSY),
     )
+
+
+def sample_times(window_s: float, end_s: float) -> tuple[tuple[float, ...], int]:
+    """The unix times of a curve's points, and the seconds between two of them."""
+    step_s = max(MIN_STEP_S, math.ceil(window_s / POINTS))
+    count = int(window_s // step_s)
+    return tuple(end_s - step_s * (count - number) for number in range(count + 1)), step_s
 
 
 def values_at(

@@ -31,7 +31,7 @@ from purser.usage import (
     read_pod_hours,
     read_usage,
 )
-from purser.web.readings import SEE_LOG_MESSAGE, Reading, Readings
+from purser.web.answers import SEE_LOG_MESSAGE, PrometheusAnswer, PrometheusAnswers
 
 log = structlog.get_logger("purser.web")
 
@@ -74,11 +74,13 @@ class UsageHistory:
     def __init__(self, prometheus: Prometheus, selector: str, clock: Clock) -> None:
         """``prometheus`` has not been entered; ``selector``: see `purser.usage.read_usage`."""
         self._prometheus, self._selector, self._clock = prometheus, selector, clock
-        self._windows = {name: Reading[WindowUsage]() for name in WINDOWS_S}
-        self._curves: Recent[tuple[str, ...], Reading[UsageCurves]] = Recent(_MAX_CURVES)
+        self._windows = {name: PrometheusAnswer[WindowUsage]() for name in WINDOWS_S}
+        self._curves: Recent[tuple[str, ...], PrometheusAnswer[UsageCurves]] = Recent(_MAX_CURVES)
         # A month of the whole cluster takes seconds; who looks at one pod does not wait for it.
-        self._whole = Readings(clock, timeout_s=_WINDOW_TIMEOUT_S, max_waiting=len(WINDOWS_S))
-        self._single = Readings(clock, timeout_s=_CURVES_TIMEOUT_S, max_waiting=_MAX_CURVES_WAITING, pause_s=_PAUSE_S)
+        self._whole = PrometheusAnswers(clock, timeout_s=_WINDOW_TIMEOUT_S, max_waiting=len(WINDOWS_S))
+        self._single = PrometheusAnswers(
+            clock, timeout_s=_CURVES_TIMEOUT_S, max_waiting=_MAX_CURVES_WAITING, pause_s=_PAUSE_S
+        )
 
     async def __aenter__(self) -> "UsageHistory":
         await self._prometheus.__aenter__()
@@ -100,7 +102,7 @@ class UsageHistory:
 
     async def of_gpu(self, node: str, uuid: str, window: str) -> tuple[UsageCurves | None, str]:
         """The same of one GPU."""
-        found = self._curves.recall(("gpu", node, uuid, window), Reading)
+        found = self._curves.recall(("gpu", node, uuid, window), PrometheusAnswer)
 
         def read() -> Awaitable[UsageCurves]:
             return read_gpu_curves(self._prometheus, node, uuid, WINDOWS_S[window], self._now_s(), self._selector)
@@ -109,7 +111,7 @@ class UsageHistory:
 
     async def of_pod(self, namespace: str, pod: str, window: str) -> tuple[UsageCurves | None, str]:
         """The same of one pod."""
-        found = self._curves.recall(("pod", namespace, pod, window), Reading)
+        found = self._curves.recall(("pod", namespace, pod, window), PrometheusAnswer)
 
         def read() -> Awaitable[UsageCurves]:
             return read_pod_curves(self._prometheus, namespace, pod, WINDOWS_S[window], self._now_s(), self._selector)

@@ -13,11 +13,11 @@ from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHe
 from purser.kube import Clock, ConfigError, KubeError
 from purser.kube.object_events import ObservedEvent
 from purser.usage import UsageCurves
+from purser.web.answers import SEE_LOG_MESSAGE
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
-from purser.web.readings import SEE_LOG_MESSAGE
 from purser.web.rendering import Renderer
 from purser.web.rollouts import MAX_DISTURBED, next_disturbed, operand_names, rollout_rows
 from purser.web.tables import (

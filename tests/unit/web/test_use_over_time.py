@@ -1,6 +1,7 @@
 """The use of GPUs over time, from what speaks Prometheus' API; a real one is asked in tests/cluster/test_usage.py."""
 
 import asyncio
+import math
 import threading
 from contextlib import asynccontextmanager
 
@@ -12,10 +13,10 @@ from tests.unit.top.states import cluster, gpu, grant, node
 from purser.telemetry import listening
 from purser.usage import Prometheus, prometheus
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
+from purser.web.answers import BUSY_MESSAGE, PrometheusAnswer, PrometheusAnswers
 from purser.web.history import UsageHistory, usage_of_namespace
 from purser.web.pages import SESSION, Pages, Session
 from purser.web.past_use import past_use
-from purser.web.readings import BUSY_MESSAGE, Reading, Readings
 from purser.web.serving import WEB_LIMITS, web_app
 
 from .pages import PageClock, Source, following
@@ -182,7 +183,7 @@ async def test_it_is_read_once_for_all_who_look():
 
 
 async def test_while_it_is_being_read_the_page_says_so(monkeypatch):
-    monkeypatch.setattr("purser.web.readings._PATIENCE_S", 0.01)
+    monkeypatch.setattr("purser.web.answers._PATIENCE_S", 0.01)
     async with used() as (client, fake, _):
         fake.may_answer.clear()
         text = await text_of(client, "/use?since=odd")
@@ -273,7 +274,7 @@ async def test_pods_that_a_prometheus_finds_too_many_cost_the_page_nothing_else(
 
 async def test_a_prometheus_that_hangs_keeps_nobody_waiting_for_each_pod(monkeypatch):
     monkeypatch.setattr("purser.web.history._CURVES_TIMEOUT_S", 0.05)
-    monkeypatch.setattr("purser.web.readings._PATIENCE_S", 0.5)
+    monkeypatch.setattr("purser.web.answers._PATIENCE_S", 0.5)
     async with used() as (_, fake, history):
         fake.may_answer.clear()
         found = await asyncio.gather(*(history.of_pod("default", f"p-{number}", "1h") for number in range(40)))
@@ -283,17 +284,25 @@ async def test_a_prometheus_that_hangs_keeps_nobody_waiting_for_each_pod(monkeyp
 
 
 async def test_an_old_curve_is_not_shown_while_a_newer_one_is_read():
-    clock = ManualClock()
-    readings, found, answers = Readings(clock, timeout_s=10, max_waiting=2), Reading(), iter(["old", "new", "newest"])
+    clock, found, results = ManualClock(), PrometheusAnswer(), iter(["old", "new", "newest"])
+    answers = PrometheusAnswers(clock, timeout_s=10, max_waiting=2)
 
     async def read():
-        return next(answers)
+        return next(results)
 
-    assert await readings.newest(found, 60, read) == ("old", "")
-    assert await readings.newest(found, 60, read) == ("old", "")
+    assert await answers.newest(found, 60, read) == ("old", "")
+    assert await answers.newest(found, 60, read) == ("old", "")
     clock.advance(61)
-    assert await readings.newest(found, 60, read) == ("old", "")  # a newer one is read meanwhile
+    assert await answers.newest(found, 60, read) == ("old", "")  # a newer one is read meanwhile
     clock.advance(1000)
     await asyncio.sleep(0)
-    assert (await readings.newest(found, 60, read))[0] in ("new", "newest")
-    await readings.close()
+    assert (await answers.newest(found, 60, read))[0] in ("new", "newest")
+    await answers.close()
+
+
+async def test_eight_gpus_of_141_gib_have_a_curve_of_their_memory():
+    async with used() as (_, fake, history):
+        fake.of = lambda query: [({}, 8 * 141 * 2**30)]
+        found, problem = await history.of_pod("default", "large", "1h")
+    assert problem == "" and found.held_bytes[-1] == found.used_bytes[-1] == 8 * 141 * 2**30
+    assert all(map(math.isnan, found.busy_gpus))  # nobody has so many GPUs

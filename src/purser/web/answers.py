@@ -25,7 +25,7 @@ _OLD_FACTOR = 2
 ResultT = TypeVar("ResultT")
 
 
-class Reading(Generic[ResultT]):
+class PrometheusAnswer(Generic[ResultT]):
     """One answer: the newest that is known, and the task that reads a newer one."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Reading(Generic[ResultT]):
         return self.task is not None and not self.task.done()
 
 
-class Readings:
+class PrometheusAnswers:
     """Reads them."""
 
     def __init__(self, clock: Clock, *, timeout_s: float, max_waiting: int, pause_s: float = 0.0) -> None:
@@ -61,7 +61,7 @@ class Readings:
         await asyncio.gather(*reading, return_exceptions=True)
 
     async def newest(
-        self, found: Reading[ResultT], fresh_for_s: float, read: Callable[[], Awaitable[ResultT]]
+        self, found: PrometheusAnswer[ResultT], fresh_for_s: float, read: Callable[[], Awaitable[ResultT]]
     ) -> tuple[ResultT | None, str]:
         """The newest answer, and why there is no newer one; None: it is being read, or it could not be."""
         now = self._clock.monotonic()
@@ -76,7 +76,9 @@ class Readings:
             await asyncio.wait({found.task}, timeout=_PATIENCE_S)
         return found.result, found.problem
 
-    async def _read(self, found: Reading[ResultT], fresh_for_s: float, read: Callable[[], Awaitable[ResultT]]) -> None:
+    async def _read(
+        self, found: PrometheusAnswer[ResultT], fresh_for_s: float, read: Callable[[], Awaitable[ResultT]]
+    ) -> None:
         async with self._turn:
             if self._clock.monotonic() < self._paused_until:
                 found.problem, found.fresh_until = self._last_problem, self._paused_until
@@ -95,7 +97,7 @@ class Readings:
                 found.problem, found.read_at = "", self._clock.monotonic()
                 found.fresh_until = found.read_at + fresh_for_s
 
-    def _fail(self, found: Reading[ResultT], problem: str) -> None:
+    def _fail(self, found: PrometheusAnswer[ResultT], problem: str) -> None:
         log.warning("The use of GPUs cannot be read", error=brief(problem))
         found.problem = self._last_problem = problem
         found.fresh_until = self._clock.monotonic() + _RETRY_AFTER_S

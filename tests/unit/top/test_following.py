@@ -1,0 +1,54 @@
+"""What is read from the API server for somebody who looks at one object."""
+
+from tests.unit.kube.servers import ManualClock
+
+from purser.kube.errors import ForbiddenError
+from purser.kube.object_events import ObservedEvent
+from purser.kube.objects import ObjectMeta
+from purser.top.following import FollowedCluster
+from purser.top.source import MAX_EVENTS
+
+ABOUT = {"involvedObject.uid": "u"}
+
+
+class Listing:
+    def __init__(self, items):
+        self.items = items
+
+
+class EventsClient:
+    """A client that has events, or none that its user may see."""
+
+    class config:
+        server = "https://cluster"
+
+    def __init__(self, events):
+        self.events, self.asked = events, []
+
+    async def list(self, resource, namespace, *, field_selector):
+        self.asked.append((resource.plural, namespace, field_selector))
+        if self.events is None:
+            raise ForbiddenError(403, "Forbidden", "no")
+        return Listing(self.events)
+
+
+def event(second):
+    meta = ObjectMeta(annotations={"large": "x" * 1000}, creation_timestamp=f"2027-01-15T07:59:{second:02}Z")
+    return ObservedEvent(metadata=meta, reason=str(second))
+
+
+async def test_events_are_read_once_for_a_while_and_kept_without_annotations():
+    client, clock = EventsClient([event(second) for second in range(MAX_EVENTS + 5)]), ManualClock()
+    followed = FollowedCluster(client, clock, lambda _: [])
+    found = await followed.events("team-a", ABOUT)
+    assert [each.reason for each in found] == [str(second) for second in range(5, MAX_EVENTS + 5)]
+    assert {len(each.metadata.annotations) for each in found} == {0} and found[-1].seen_at.endswith("54Z")
+    await followed.events("team-a", ABOUT)
+    assert client.asked == [("events", "team-a", "involvedObject.uid=u")]
+    clock.advance(60)
+    await followed.events("team-a", ABOUT)
+    assert len(client.asked) == 2
+
+
+async def test_who_may_not_list_events_sees_the_page_without_them():
+    assert await FollowedCluster(EventsClient(None), ManualClock(), lambda _: []).events("team-a", ABOUT) is None
