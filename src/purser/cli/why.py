@@ -371,6 +371,8 @@ def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
     """What it holds there, and what else there was."""
     if found.gpus:
         yield f"The pod {'got' if is_past else 'holds'} {'; '.join(found.gpus)}."
+    if found.fault:
+        yield f"Unhealthy: {found.fault}."
     if not found.policy:
         return
     nodes = f"{found.fits} node{'' if found.fits == 1 else 's'}"

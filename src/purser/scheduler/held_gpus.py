@@ -5,13 +5,12 @@ pod when a GPU's health changes (``HeldGpuUnhealthy``), but events expire, and c
 conditions. Agents may not write the status of pods, so the scheduler does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 
-from purser.core.decoding import brief
-from purser.core.model import Device
-from purser.core.names import HEALTH_CONDITION, UNSERVED_REASONS
+from purser.core.health.held import held_gpus_fault, is_unhealthy
+from purser.core.names import HEALTH_CONDITION
 from purser.kube.client import Client
 from purser.kube.clock import timestamp
 from purser.kube.errors import ConflictError, NotFoundError
@@ -31,9 +30,6 @@ REASON = "HeldGpuUnhealthy"
 
 _ALL_PODS_KEY = ""
 """A key in the queue: what other replicas or earlier processes wrote is to be read."""
-
-MAX_NAMED_GPUS = 4
-"""In one message."""
 
 
 class HeldGpus:
@@ -74,7 +70,7 @@ class HeldGpus:
         name = node.metadata.name
         devices = self._cache.ledger.devices(name)
         unhealthy = frozenset(
-            (device.uuid, device.unhealthy_reason) for device in devices.values() if _is_unhealthy(device)
+            (device.uuid, device.unhealthy_reason) for device in devices.values() if is_unhealthy(device)
         )
         if unhealthy == self._unhealthy.get(name, frozenset()):
             return
@@ -143,22 +139,7 @@ class HeldGpus:
         what was written stays."""
         devices = self._cache.ledger.devices(pod.spec.node_name)
         held = self._cache.ledger.held(pod.metadata.uid)
-        return message_for({uuid: devices.get(uuid) for uuid in held})
-
-
-def message_for(held: Mapping[str, Device | None]) -> str | None:
-    """What is wrong with these devices, by uuid; empty: nothing. None: nothing is known to be wrong, but some are gone
-    or not served now."""
-    ill = sorted((d for d in held.values() if d and _is_unhealthy(d)), key=lambda d: (d.index, d.uuid))
-    if ill:
-        named = [f"GPU {each.index} ({each.uuid}): {brief(each.unhealthy_reason)}" for each in ill[:MAX_NAMED_GPUS]]
-        more = f"; and {len(ill) - MAX_NAMED_GPUS} more" if len(ill) > MAX_NAMED_GPUS else ""
-        return "; ".join(named) + more + ". If you recreate the pod, the new pod gets other GPUs"
-    return "" if all(device and device.healthy for device in held.values()) else None
-
-
-def _is_unhealthy(device: Device) -> bool:
-    return not device.healthy and device.unhealthy_reason not in UNSERVED_REASONS
+        return held_gpus_fault({uuid: devices.get(uuid) for uuid in held})
 
 
 def _message_of(pod: PodSummary) -> str:

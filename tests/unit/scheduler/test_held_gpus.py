@@ -8,13 +8,14 @@ import aiohttp.web
 import msgspec
 import pytest
 
+from purser.core.health.held import held_gpus_fault
 from purser.core.model import Device, NodeInventory
 from purser.core.names import AGENT_STOPPING, HEALTH_CONDITION, INVENTORY_ANNOTATION
 from purser.kube.objects import Pod
 from purser.kube.pod_details import POD_SUMMARIES, PodCondition
 from purser.kube.resources import NODES, PODS
 from purser.scheduler import held_gpus
-from purser.scheduler.held_gpus import HeldGpus, message_for
+from purser.scheduler.held_gpus import HeldGpus
 
 from .extender_world import World, eventually, replica, server
 
@@ -130,11 +131,11 @@ async def test_what_an_earlier_process_wrote_is_taken_back(monkeypatch: pytest.M
 
 def test_many_gpus_are_counted() -> None:
     devices = {f"u{i}": Device(f"u{i}", i, "A", 1, healthy=False, unhealthy_reason="x") for i in range(6)}
-    assert message_for(devices) == (
+    assert held_gpus_fault(devices) == (
         "GPU 0 (u0): x; GPU 1 (u1): x; GPU 2 (u2): x; GPU 3 (u3): x; and 2 more. "
         "If you recreate the pod, the new pod gets other GPUs"
     )
-    assert message_for({"gone": None}) is None
+    assert held_gpus_fault({"gone": None}) is None
     endless = Device("u", 0, "A", 1, healthy=False, unhealthy_reason="x\n" * 100_000)
-    assert len(message_for({"u": endless}) or "") < 2_000
-    assert message_for({}) == ""
+    assert len(held_gpus_fault({"u": endless}) or "") < 2_000
+    assert held_gpus_fault({}) == ""

@@ -10,6 +10,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.fleet import Fleet
+from purser.core.health.held import held_gpus_fault
 from purser.core.ledger import pod_usage
 from purser.core.model import Grant
 from purser.core.placement import Placement
@@ -36,6 +37,8 @@ class ChosenNode(msgspec.Struct, frozen=True):
     """For nodes."""
     gpus: tuple[str, ...] = ()
     """Its GPUs, and what it holds of each, in words."""
+    fault: str = ""
+    """What is wrong with its GPUs now, and what helps; empty: nothing is known to be."""
     fits: int = 0
     """How many nodes take it, its own included."""
     own: NodeScore | None = None
@@ -52,13 +55,15 @@ def choice_of(cluster: KnownCluster, pod: Pod) -> ChosenNode:
     """Of a pod that is on a node."""
     grant = cluster.grant(pod)
     held = () if grant is None else tuple(describe_held_gpus(cluster.fleet, grant))
+    fault = "" if grant is None else _fault_of_held(cluster.fleet, grant)
     with cluster.without([pod]):
         waiting = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         judged, scores = cluster.scored(waiting)
         if judged.request is None:
-            return ChosenNode(gpus=held, fits=len(judged.fits))
+            return ChosenNode(gpus=held, fault=fault, fits=len(judged.fits))
         why = "" if grant is None else cluster.gpus_why(judged.request, _placement(grant))
-        return compare_nodes(cluster.policy.node_policy(judged.request), held, scores, pod.spec.node_name, why)
+        found = compare_nodes(cluster.policy.node_policy(judged.request), held, scores, pod.spec.node_name, why)
+        return msgspec.structs.replace(found, fault=fault)
 
 
 def compare_nodes(
@@ -69,13 +74,13 @@ def compare_nodes(
     ranked = sorted(by_node, key=lambda name: (-scores[name], natural_sort_key(name)))
     runner_up = next((name for name in ranked if name != own), "")
     return ChosenNode(
-        policy,
-        held,
-        len(by_node),
-        _node_score(own, by_node[own]) if own in by_node else None,
-        _node_score(runner_up, by_node[runner_up]) if runner_up else None,
-        1 + sum(scores[name] > scores[own] for name in by_node) if own in by_node else 0,
-        gpus_why if own in by_node else "",
+        policy=policy,
+        gpus=held,
+        fits=len(by_node),
+        own=_node_score(own, by_node[own]) if own in by_node else None,
+        runner_up=_node_score(runner_up, by_node[runner_up]) if runner_up else None,
+        rank=1 + sum(scores[name] > scores[own] for name in by_node) if own in by_node else 0,
+        gpus_why=gpus_why if own in by_node else "",
     )
 
 
@@ -85,6 +90,12 @@ def _node_score(node: str, score: float | None) -> NodeScore:
 
 def _placement(grant: Grant) -> Placement:
     return Placement(grant.node, grant.containers)
+
+
+def _fault_of_held(fleet: Fleet, grant: Grant) -> str:
+    state = fleet.node(grant.node)
+    devices = {} if state is None else {each.device.uuid: each.device for each in state.devices}
+    return held_gpus_fault({uuid: devices.get(uuid) for uuid in pod_usage(grant)}) or ""
 
 
 def describe_held_gpus(fleet: Fleet, grant: Grant) -> Iterator[str]:

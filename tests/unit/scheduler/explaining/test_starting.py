@@ -10,8 +10,10 @@ from tests.unit.scheduler.explained import Raw, cluster, dump, gpu, gpus, node, 
 
 from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
 from purser.adapters.objects import objects_of_dump
+from purser.cli.why import explanation_lines
 from purser.core.explaining.reasons import FilterReason
 from purser.core.explaining.start_reasons import StartReason
+from purser.core.names import NOT_LISTED
 from purser.kube.object_events import ObservedEvent, ObservedEventSource
 from purser.kube.pod_details import ContainerState, ContainerStateWaiting, ContainerStatus
 from purser.scheduler.explaining import Explainer, Obstacle
@@ -216,3 +218,21 @@ def test_a_snapshot_keeps_it_and_an_anonymized_one_without_the_words():
 def test_a_file_without_containers_states_is_read_as_before():
     objects = objects_of_dump(dump(node("n", gpus("n", 1)), pod("p", gpu(9), on="n", share={"n-0": 9})))
     assert Explainer(objects).explain("default", "p").obstacle is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "fault"),
+    [
+        ({}, ""),
+        ({"healthy": False, "unhealthy_reason": NOT_LISTED}, ""),
+        (
+            {"healthy": False, "unhealthy_reason": "Xid 79"},
+            "GPU 0 (n-0): Xid 79. If you recreate the pod, the new pod gets other GPUs",
+        ),
+    ],
+)
+def test_a_pod_that_runs_on_an_unhealthy_gpu_is_told_so(facts, fault):
+    running = placed(phase="Running", containerStatuses=[RUNS])
+    found = Explainer(cluster(node("n", gpus("n", 1, **facts)), running)).explain("default", "p")
+    assert found.obstacle is None and found.choice is not None and found.choice.fault == fault
+    assert ("Unhealthy:" in "\n".join(explanation_lines(found))) == bool(fault)
