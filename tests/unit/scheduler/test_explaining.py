@@ -252,6 +252,13 @@ def test_pods_of_other_schedulers_on_clusters_without_an_inventory_are_kube_sche
     assert explained(pod("p", gpu(count=3), schedulerName="kai"), *nodes, *holds).fits == ("n0", "n1")
 
 
+def test_gpus_that_an_agent_reports_and_kubelet_does_not_list_yet_take_no_pods():
+    early = node("early", gpus("early", 1))
+    del early["status"]["allocatable"]["nvidia.com/gpu"]
+    found = explained(pod("p", gpu(8192)), early)
+    assert not found.fits and [each.reason for each in found.reasons] == [FilterReason.RESOURCES]
+
+
 def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     gated = explained(pod("p", gpu(), schedulingGates=[{"name": "example.org/q"}]), node("n", gpus("n", 1)))
     assert gated.objection == "the pod is waiting for its scheduling gates: example.org/q"

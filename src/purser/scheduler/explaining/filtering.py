@@ -20,6 +20,7 @@ from purser.core.explaining.filters import (
 from purser.core.explaining.neighbours import Neighbours
 from purser.core.kubernetes.affinity import read_affinity, read_spread
 from purser.core.kubernetes.quantities import QuantityError
+from purser.core.names import GPU_RESOURCE
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.objects import Node, Pod
 from purser.scheduler.explaining.claims import Claims
@@ -114,8 +115,11 @@ class KnownFilters:
 
     def _is_counted(self, resource: str) -> bool:
         """Whether kube-scheduler counts a resource by itself: not words that only Purser knows, nor other vendors'.
-        Where nobody knows GPUs, it counts all, and what no node lists cannot be had."""
-        return not self._has_fleet or not is_device_word(resource, _SERVED) or resource in self._listed
+        Where nobody knows GPUs, it counts all, and what no node lists cannot be had: nor can
+        ``nvidia.com/gpu`` where kubelets do not list it yet."""
+        if not self._has_fleet or resource == GPU_RESOURCE:
+            return True
+        return resource in self._listed or not is_device_word(resource, _SERVED)
 
     @cached_property
     def _listed(self) -> frozenset[str]:
