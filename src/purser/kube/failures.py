@@ -39,7 +39,8 @@ class ObjectFailures:
     def __init__(self) -> None:
         self._count = Counter(
             "purser_object_failures",
-            "Objects that could not be read (read), or whose handling failed unexpectedly (handle).",
+            "Number of times that an object could not be read (stage `read`), or that its handling failed "
+            "unexpectedly (stage `handle`).",
             ["resource", "stage"],
             registry=None,
         )

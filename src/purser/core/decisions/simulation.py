@@ -115,7 +115,7 @@ class SimulationReplay:
         for gpu, bits in zip(record.gpus, record.mig_bits, strict=True):
             mask = int(self._fleet.mig_mask[gpu, record.row])
             if bits and (mask < 0 or bits & ~mask):
-                raise ValueError(f"GPU {gpu} would release an amount that was never allocated on it")
+                raise ValueError(f"GPU {gpu} would release more than is allocated on it")
 
     def _difference(
         self, record: ShapePlaced, shape: PodShape, row: int, gpus: tuple[int, ...], score: float

@@ -90,8 +90,8 @@ SETTLED_BY: Mapping[DifferenceKind, str] = {
     DifferenceKind.UNREPORTED: "the node's agent will report which devices the pod holds; until then, no new pods are "
     "placed on the node's GPUs",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
-    DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; if both have started, delete "
-    "one of them",
+    DifferenceKind.GRANTED_TWICE: "the scheduler deletes a pod that has not started; if all have started, delete one "
+    "of them",
     DifferenceKind.DEVICES_DIFFER: "delete the pod, because kubelet gave it different devices from those granted",
     DifferenceKind.DEVICE_UNKNOWN: "wait until the GPU is available again, or the pod ends",
     DifferenceKind.AGENT_BEHIND: "the agent adopts the devices that kubelet lists, and releases those of pods that "
@@ -228,7 +228,9 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
         if word is None and (truth is not None or may_hold_ungranted_gpus(pod)):
             yield BookDifference(DifferenceKind.UNREPORTED, books.node, pod.key, detail=pod.problem)
         elif has_records and word != truth:
-            yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="its devices have changed")
+            yield BookDifference(
+                DifferenceKind.REPORT_STALE, books.node, pod.key, detail="it no longer matches what the pod holds"
+            )
     for each in () if books.disputes is None else books.disputes.refused:
         detail = each.reason + (f", blocked by {', '.join(each.in_the_way)}" if each.in_the_way else "")
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
@@ -293,5 +295,5 @@ def _scheduler_differences(books: NodeRecords) -> Iterator[BookDifference]:
             key = of_pod.get(uid) or (counted.key if counted else "")
             yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, key)
     for uuid in sorted(wanted.closed.keys() ^ books.scheduler.closed.keys()):
-        detail = wanted.closed.get(uuid) or "the GPU is disputed for an unknown reason"
+        detail = wanted.closed.get(uuid) or "the scheduler still treats the GPU as disputed"
         yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, uuids=(uuid,), detail=detail)

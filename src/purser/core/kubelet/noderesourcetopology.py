@@ -184,7 +184,9 @@ def _cpus(counts: Counts) -> Iterator[Cpu]:
     for number, of_zone in counts.items():
         last = first + _cpu_count(of_zone).capacity
         if last > MAX_CPU + 1:
-            raise TopologyError(f"zone node-{number}: a node with {last} CPUs, more than the maximum of {MAX_CPU + 1}")
+            raise TopologyError(
+                f"zone node-{number}: the node has {last} CPUs or more, but at most {MAX_CPU + 1} are supported"
+            )
         yield from (Cpu(cpu, number, number, cpu, number) for cpu in range(first, last))
         first = last
 

@@ -368,7 +368,10 @@ _SEE_NODE_HINT = f"see the node's condition {DISPUTED_CONDITION}"
 """What a dispute is about, for those who may not read of others' pods."""
 
 _NODE_CLAUSES = {
-    Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
+    Reason.UNREGISTERED: (
+        "has no inventory: no agent runs there, or it has not written one",
+        "have no inventory: no agent runs there, or it has not written one",
+    ),
     Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
     Reason.NOMINATED: (
         "is reserved for nominated pods of the same or higher priority",
@@ -379,8 +382,8 @@ _NODE_CLAUSES = {
         "have too few pairs of a GPU and a network device under the same PCIe switch",
     ),
     Reason.NO_POOL: (
-        "does not have the SR-IOV pool that the pod asks for",
-        "do not have the SR-IOV pool that the pod asks for",
+        "has none of the SR-IOV pools that the pod asks for",
+        "have none of the SR-IOV pools that the pod asks for",
     ),
     Reason.KUBELET_ADMISSION_PENDING: (
         "has pods awaiting kubelet's admission",

@@ -31,10 +31,12 @@ class Reason(ExplainedReason):
     TYPE_MISMATCH = (
         "CardTypeMismatch",
         "GPU",
-        "The pod's annotations do not allow the GPU's model or mode; or the GPU is in MIG mode, and the container "
-        "asks for several GPUs.",
-        "Allow more models, or add a node that has an allowed model. On GPUs in MIG mode, ask for one GPU per "
-        "container, or for MIG devices by name, such as nvidia.com/mig-1g.10gb.",
+        "The GPU is not of the kind that the container asks for: the pod's annotations exclude its model or mode, its "
+        "node lists it under another resource name, it is in MIG mode and the container asks for several GPUs, or it "
+        "cannot be divided as the container asks.",
+        "The message says what the container asks for and what is available. Allow more models, or add a node that has "
+        "an allowed model. On GPUs in MIG mode, ask for one GPU per container, or for MIG devices by name, such as "
+        "nvidia.com/mig-1g.10gb.",
     )
     NUMA_NOT_FIT = (
         "NumaNotFit",
@@ -77,7 +79,8 @@ class Reason(ExplainedReason):
     EXCLUSIVE_CONFLICT = (
         "ExclusiveDeviceAllocateConflict",
         "GPU",
-        "The pod requires exclusive use of the GPU but other pods use it, or another pod has exclusive use.",
+        "Other pods use the GPU, but the pod requires exclusive use, or an idle GPU because of policy mutex; or "
+        "another pod has exclusive use.",
         "Wait until these pods end.",
     )
     QUOTA_NOT_FIT = (

@@ -213,7 +213,7 @@ def _named(
 
 
 def _no_resource_sentence(mig: NodeMigDevice, index: str) -> str:
-    write = 'add one to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
+    write = 'add an entry to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
     return (
         f"MIG device {index} is {mig.profile}, which is a part of a GPU instance; the device is ignored because no "
         f"resource matches this profile. Create a compute instance that fills the GPU instance, or {write}"

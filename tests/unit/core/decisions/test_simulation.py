@@ -175,7 +175,7 @@ def test_whatever_the_records_say_it_is_one_sentence(data) -> None:
         (ShapePlaced(-1), "shape -1"),
         (ShapePlaced(0, 700, (0,)), "row 700"),
         (ShapePlaced(0, 1, (7,)), "has no GPU 7"),
-        (ShapeReleased(0, 0, (0,), (1 << 14,)), "GPU 0 would release an amount that was never allocated on it"),
+        (ShapeReleased(0, 0, (0,), (1 << 14,)), "GPU 0 would release more than is allocated on it"),
         (SimulationStart(1, "", "purser", 0, False, Mix()), "not a simulation's record"),
     ],
 )

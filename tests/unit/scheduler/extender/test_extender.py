@@ -153,7 +153,7 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_sched
     result = await world.filter(pod, "a", "b", "cpu-only")
     why = (
         "node(s) had no suitable GPU: 16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); "
-        "1 node has no inventory: no agent runs there"
+        "1 node has no inventory: no agent runs there, or it has not written one"
     )
     assert result.failed_nodes == dict.fromkeys(("a", "b", "cpu-only"), why)
     assert await world.event_messages() == []
