@@ -32,7 +32,7 @@ async def deface(world, name):
 
 def held_by(pod, grant=None, *uuids):
     containers = grant.containers if grant else ()
-    why = HeldReason.GRANT_MISSING if grant else HeldReason.STRANGER
+    why = HeldReason.GRANT_MISSING if grant else HeldReason.NEVER_GRANTED
     return HeldPod("default", pod.metadata.name, pod.metadata.uid, why, containers, uuids)
 
 

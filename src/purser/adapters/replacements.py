@@ -18,7 +18,7 @@ class ReplacementProgress(msgspec.Struct, frozen=True):
     """How far a step is."""
 
     is_over: bool
-    said: str
+    text: str
     """Of a step that is over what came of it, else what it waits for; the beginning of a sentence."""
 
 

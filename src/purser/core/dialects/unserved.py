@@ -11,7 +11,7 @@ from itertools import chain, islice
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
 from purser.core.dialects import kai
 from purser.core.dialects.managed import MANAGED_VALUE, is_managed
-from purser.core.dialects.misspelt import meant
+from purser.core.dialects.misspelt import likely_word
 from purser.core.names import SCHEDULER_NAME
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.catalogue import BY_WORD
@@ -122,7 +122,7 @@ def _hints(
         family = BY_WORD.get(name)
         if family is not None:
             hint = _REGISTERED_NODES_HINT if family.name in pod.families else _UNLISTED_HINT.format(family.name)
-        if not hint and (word := meant(name)):
+        if not hint and (word := likely_word(name)):
             hint = f"did you mean {word}?"
         if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):

@@ -45,7 +45,7 @@ class HeldReason(ExplainedReason):
         "The pod's grant is not valid, for example because it was changed or the key that signed it was revoked.",
         "Recreate the pod.",
     )
-    STRANGER = (
+    NEVER_GRANTED = (
         "never-granted",
         "Pod",
         "The pod never had a grant, for example because another device plugin served it.",
@@ -180,7 +180,7 @@ def _holding(held: HeldPod) -> str:
     words = {
         HeldReason.GRANT_MISSING: "but its grant annotation was removed",
         HeldReason.GRANT_UNTRUSTED: "but its grant annotation is invalid",
-        HeldReason.STRANGER: "but it has no grant from Purser",
+        HeldReason.NEVER_GRANTED: "but it has no grant from Purser",
         HeldReason.ENDED: "but it has ended or no longer exists according to the API server",
     }
     return f"pod {held.key} holds {_gpus(held.gpus)}, {words[held.why]}"

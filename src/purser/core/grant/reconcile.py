@@ -71,7 +71,7 @@ class DifferenceKind(StrEnum):
     """In what way books differ; stable strings."""
 
     GRANT_LOST = "grant-lost"
-    STRANGER = "never-granted"
+    NEVER_GRANTED = "never-granted"
     UNREPORTED = "not-reported"
     REFUSED = "refused"
     GRANTED_TWICE = "granted-twice"
@@ -85,8 +85,8 @@ class DifferenceKind(StrEnum):
 
 SETTLED_BY: Mapping[DifferenceKind, str] = {
     DifferenceKind.GRANT_LOST: "the agent's report is used until the pod ends",
-    DifferenceKind.STRANGER: "the pod's GPUs are closed to new pods until the pod ends; delete the pod to free them "
-    "sooner",
+    DifferenceKind.NEVER_GRANTED: "the pod's GPUs are closed to new pods until the pod ends; delete the pod to free "
+    "them sooner",
     DifferenceKind.UNREPORTED: "the node's agent will report which devices the pod holds; until then, no new pods are "
     "placed on the node's GPUs",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
@@ -206,7 +206,7 @@ def _unannotated_holding(pod: PodBook, books: NodeRecords) -> HeldPod | None:
         return HeldPod(pod.namespace, pod.name, pod.uid, why, booked.containers)
     gpus = (books.kubelet or {}).get(pod.key, frozenset())
     if gpus:
-        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.STRANGER, uuids=tuple(sorted(gpus)))
+        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.NEVER_GRANTED, uuids=tuple(sorted(gpus)))
     return HeldPod(pod.namespace, pod.name, pod.uid, why) if may_hold_ungranted_gpus(pod) else None
 
 
@@ -222,8 +222,8 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
             continue
         truth = _unannotated_holding(pod, books) if has_records else word
         if truth is not None and truth.gpus:
-            lost = DifferenceKind.STRANGER if truth.why is HeldReason.STRANGER else DifferenceKind.GRANT_LOST
-            detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
+            lost = DifferenceKind.NEVER_GRANTED if truth.why is HeldReason.NEVER_GRANTED else DifferenceKind.GRANT_LOST
+            detail = pod.problem or ("" if lost is DifferenceKind.NEVER_GRANTED else "its grant annotation was removed")
             yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.gpus)), detail)
         if word is None and (truth is not None or may_hold_ungranted_gpus(pod)):
             yield BookDifference(DifferenceKind.UNREPORTED, books.node, pod.key, detail=pod.problem)

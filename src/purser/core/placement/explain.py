@@ -243,8 +243,10 @@ def _relevant_examples(found: _Tally, asked: DeviceRequest) -> list[DeviceState]
 
 
 def _unhealthy(found: _Tally, asked: DeviceRequest) -> str:
-    ill = [state.device for state in _relevant_examples(found, asked) if not state.device.healthy]
-    example = f" (GPU {ill[0].index}: {brief(ill[0].unhealthy_reason)})" if ill and ill[0].unhealthy_reason else ""
+    first = next((each.device for each in _relevant_examples(found, asked) if not each.device.healthy), None)
+    example = ""
+    if first is not None and first.unhealthy_reason:
+        example = f" (GPU {first.index}: {brief(first.unhealthy_reason)})"
     return f"{_is(found)} unhealthy{example}"
 
 

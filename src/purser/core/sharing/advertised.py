@@ -176,7 +176,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
 
 def settings_without_effect(file: PluginFile) -> tuple[str, ...]:
     """What the file says and Purser does not go by, a sentence each."""
-    found = ((key, instead) for key, is_said, instead in _WITHOUT_EFFECT if is_said(file.flags))
+    found = ((key, instead) for key, is_set, instead in _WITHOUT_EFFECT if is_set(file.flags))
     return tuple(f"{FILE}: flags.{key} has no effect: {instead}" for key, instead in found)
 
 
