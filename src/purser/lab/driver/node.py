@@ -109,7 +109,7 @@ class SimulatedDriver:
             write_atomically(folder / LIBRARY, library.read_bytes())
         elif kind is DriverKind.LIBRARY:
             raise RuntimeError(
-                "the simulated NVIDIA library cannot be compiled: install gcc or clang, or see the compiler's error in the log"
+                "the simulated NVIDIA library cannot be compiled: install gcc or clang, or see the log for the error"
             )
         else:
             (folder / LIBRARY).unlink(missing_ok=True)
