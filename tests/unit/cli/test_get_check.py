@@ -79,7 +79,7 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
         code, out, _ = await get(kubeconfig, "gpus", "-o", "json")
         assert code == 0
         found = [(each["held"]["memory_mib"], each["disputed"]) for each in json.loads(out)]
-        assert found == [(600, ""), (0, "pod default/old holds the GPU without a grant"), (0, ""), (0, "")]
+        assert found == [(600, ""), (0, "pod default/old holds the GPU without a valid grant"), (0, ""), (0, "")]
         _, out, _ = await get(kubeconfig, "gpus")
         assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy", "Unhealthy"]
         _, out, _ = await get(kubeconfig, "gpus", "-o", "wide")

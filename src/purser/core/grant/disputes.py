@@ -164,7 +164,7 @@ def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[
                 "the API server",
             )
         elif is_live(held.uid):
-            closed |= dict.fromkeys(held.uuids, f"{_pod_text(held)} holds the GPU without a grant")
+            closed |= dict.fromkeys(held.uuids, f"{_pod_text(held)} holds the GPU without a valid grant")
     return closed
 
 

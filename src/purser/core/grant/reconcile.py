@@ -90,8 +90,8 @@ SETTLED_BY: Mapping[DifferenceKind, str] = {
     DifferenceKind.UNREPORTED: "the node's agent will report which devices the pod holds; until then, no new pods are "
     "placed on the node's GPUs",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
-    DifferenceKind.GRANTED_TWICE: "the scheduler deletes a pod that has not started; if all have started, delete one "
-    "of them",
+    DifferenceKind.GRANTED_TWICE: "the scheduler deletes a pod that has not started and that a controller recreates; "
+    "otherwise, delete one of the pods",
     DifferenceKind.DEVICES_DIFFER: "delete the pod, because kubelet gave it different devices from those granted",
     DifferenceKind.DEVICE_UNKNOWN: "wait until the GPU is available again, or the pod ends",
     DifferenceKind.AGENT_BEHIND: "the agent adopts the devices that kubelet lists, and releases those of pods that "
@@ -169,7 +169,8 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     if not may_hold_ungranted_gpus(pod):
         return ""
     why = f" ({pod.record})" if pod.record else ""
-    return f"pod {pod.key} runs without a grant, and the node's agent has not reported which devices the pod holds{why}"
+    lead = f"pod {pod.key} runs without a valid grant"
+    return f"{lead}, and the node's agent has not reported which devices the pod holds{why}"
 
 
 def closed_devices(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:
@@ -183,7 +184,7 @@ def closed_devices(pod: PodBook, counted: Grant | str, devices: Mapping[str, Dev
     if isinstance(counted, str) and counted:
         why[""] = counted
     if pod.grant is None and pod.started:
-        problem = f"pod {pod.key} runs without a grant, and no agent reports which devices the pod holds"
+        problem = f"pod {pod.key} runs without a valid grant, and no agent reports which devices the pod holds"
         why |= dict.fromkeys(pod.families, problem)
     if not why:
         return {}

@@ -285,7 +285,7 @@ def build_refusal(
 
 
 def dispute_detail(uuid: str, why: str) -> str:
-    """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a grant``."""
+    """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a valid grant``."""
     return f"GPU {uuid} is disputed: {why}"
 
 
