@@ -114,7 +114,7 @@ class StartReason(ExplainedReason):
     TOPOLOGY = (
         "TopologyAffinityError",
         "Pod",
-        "kubelet's topology manager could not align what the pod requests with NUMA nodes as its policy demands.",
+        "kubelet's topology manager could not align the pod's resources with NUMA nodes as its policy requires.",
         "Request fewer CPUs or GPUs. docs/kubelet.md describes on which nodes Purser predicts this.",
     )
     SMT = (

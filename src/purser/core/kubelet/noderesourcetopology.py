@@ -240,7 +240,7 @@ def _device_state(counts: Counts) -> DeviceManagerState:
     names = {name for of_zone in counts.values() for name in of_zone if "/" in name}
     total = sum(count.capacity for of_zone in counts.values() for name, count in of_zone.items() if name in names)
     if total > MAX_TOPOLOGY_DEVICES:
-        raise TopologyError(f"{total} devices on one node, more than the maximum of {MAX_TOPOLOGY_DEVICES}")
+        raise TopologyError(f"the node has {total} devices, more than the maximum of {MAX_TOPOLOGY_DEVICES}")
     return DeviceManagerState({name: _resource(name, counts) for name in sorted(names)})
 
 

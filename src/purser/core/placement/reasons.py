@@ -16,7 +16,12 @@ from purser.core.model import ContainerRequest
 class Reason(ExplainedReason):
     """HAMi's words, so that its users and their alerts keep reading what they know; where it has none, Purser's."""
 
-    NOT_HEALTHY = "CardNotHealth", "GPU", "The GPU is unhealthy.", "See event GpuUnhealthy on the node."
+    NOT_HEALTHY = (
+        "CardNotHealth",
+        "GPU",
+        "The GPU is unhealthy, or no device plugin serves it at the moment.",
+        "The message gives the cause. For an unhealthy GPU, see also event GpuUnhealthy on the node.",
+    )
     CORDONED = (
         "GpuCordoned",
         "GPU",

@@ -193,7 +193,7 @@ def test_other_versions_of_the_format() -> None:
     nowhere = [tuple(each[:2]) if each[0] == 5 and each[2] < 0 else each for each in plain]
     assert replayed(framed(map(msgspec.msgpack.encode, nowhere))) == replayed(LOG)
     plain[0][1] = LOG_FORMAT + 1
-    assert f"the log has format {LOG_FORMAT + 1}, but this version of Purser reads 1 to {LOG_FORMAT}" in broken(
+    assert f"the log has format {LOG_FORMAT + 1}, but this version of Purser reads formats 1 to {LOG_FORMAT}" in broken(
         framed(map(msgspec.msgpack.encode, plain))
     )
 

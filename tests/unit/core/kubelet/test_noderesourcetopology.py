@@ -162,7 +162,7 @@ def test_amounts_that_contradict_each_other_are_made_to_fit():
         pytest.param([zone(0), zone(0)], None, "node-0 appears twice", id="twice"),
         pytest.param([zone(64)], None, "is beyond node-63", id="beyond kubelet's masks"),
         pytest.param([zone(0, ("cpu", "1e9", 1, 1))], None, "CPUs or more, but at most 8192", id="too many CPUs"),
-        pytest.param([zone(0, (GPU, "1e9", 1, 1))], None, "devices on one node", id="too many devices"),
+        pytest.param([zone(0, (GPU, "1e9", 1, 1))], None, "devices, more than the maximum", id="too many devices"),
         pytest.param([], attributes("strict"), "attributes: 'strict'", id="unknown policy"),
         pytest.param([], [Attribute("topologyManagerMaxNUMANodes", "x")], "attributes: ", id="no number"),
     ],
