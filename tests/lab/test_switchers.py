@@ -90,7 +90,7 @@ KAIS = {
     "kai/whole": Placed(1),
     "kai/several": Placed(2, memory(2000, 2000)),
     "kai/eighth": Placed(1, memory(1843), told=("gpu-fraction 0.125 is rounded down to 12% of a GPU's memory",)),
-    "kai/without-scheduler": Placed(1, told=("it applies only to pods with schedulerName kai-scheduler",)),
+    "kai/without-scheduler": Placed(1, told=("it applies only if schedulerName is kai-scheduler, or",)),
 }
 
 CARDS = {"ens1f0": "0000:d8:00", "ens2f0": "0000:d9:00"}

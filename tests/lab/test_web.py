@@ -100,7 +100,7 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await lab.client.create(PODS, share("large", 20_000))
         await tab.shows("h2", "CardInsufficientMemory")
         await is_drained(lab.client, "t4-4-1")
-        await tab.shows(".notice", "t4-4-1 (driver upgrade: is being drained)")
+        await tab.shows(".notice", "t4-4-1 (driver upgrade: draining the node)")
         await tab.open("?find=large")
         await page.get_by_role("link", name="Find waiting pods").click()
         await tab.shows("main", "1 of 1 waiting pods matches")
@@ -223,7 +223,7 @@ async def axe_problems(tab, sick):
     await tab.shows("dd .status-bad", "Unhealthy")
     await tab.open("waiting")
     await tab.shows("main", "CardInsufficientMemory")
-    await tab.shows(".notice", "is being drained")
+    await tab.shows(".notice", "draining the node")
     of_one = (
         "nodes/t4-4-0",
         "nodes/t4-4-1",

@@ -32,7 +32,7 @@ async def deface(world, name):
 
 def held_by(pod, grant=None, *uuids):
     containers = grant.containers if grant else ()
-    why = HeldReason.GRANT_MISSING if grant else HeldReason.STRANGER
+    why = HeldReason.GRANT_MISSING if grant else HeldReason.NEVER_GRANTED
     return HeldPod("default", pod.metadata.name, pod.metadata.uid, why, containers, uuids)
 
 
@@ -81,7 +81,7 @@ async def test_until_the_agent_reports_what_a_running_pod_holds_its_node_takes_n
             assert (await world.filter(waiting, "n1", "n2")).node_names == ["n2"]
             answer = await world.filter(waiting, "n1")
             assert "disputed" in answer.failed_and_unresolvable_nodes["n1"]
-            assert "pod default/a runs without a grant" in world.cache.disputes.closed("n1")["n1-0"]
+            assert "pod default/a runs without a valid grant" in world.cache.disputes.closed("n1")["n1-0"]
             assert "2/2 GpuHolderUnknown" in await world.bind(waiting, "n1")
             await tell(world, "n1", held_by(pod, grant))
             await eventually(lambda: world.cache.disputes.closed("n1") == {})
@@ -150,7 +150,7 @@ async def test_a_gpu_that_a_stranger_holds_is_closed_and_pending_pods_say_why():
         refused = (await world.filter(pods[1], "n1")).failed_nodes["n1"]
         assert "1 GPU on 1 node is disputed (see the node's condition PurserGpuDisputed)" in refused
         (why,) = world.cache.disputes.closed("n1").values()
-        assert why == "pod default/old holds the GPU without a grant"
+        assert why == "pod default/old holds the GPU without a valid grant"
         assert b"purser_scheduler_disputed_gpus 1.0" in world.metrics.exposition()
         await world.client.delete(PODS, "old", "default", grace_period_seconds=0)  # the agent's word may come later
         await eventually(lambda: world.cache.disputes.closed("n1") == {})

@@ -237,7 +237,7 @@ DISPUTES = NodeDisputes(
     "n1",
     (
         HeldPod("ns", "u-1", "u-1", HeldReason.GRANT_MISSING, GRANT.containers),
-        HeldPod("ns", "u-2", "u-2", HeldReason.STRANGER, uuids=("GPU-2",)),
+        HeldPod("ns", "u-2", "u-2", HeldReason.NEVER_GRANTED, uuids=("GPU-2",)),
     ),
     (RefusedPod("ns", "q", "u-3", "DeviceOvercommitted", ("GPU-1",), ("ns/u-1",)),),
 )

@@ -66,7 +66,7 @@ class PlanRun:
         """Rooms whose GPUs are cordoned by this run."""
         self._asked = 0
         """Of how many steps the eviction was asked for."""
-        self._landed = 0
+        self._completed = 0
 
     async def run(self) -> None:
         """Returns once the rooms are free. Raises `PlanStoppedError` and `KubeError`; cancelled it stops after the
@@ -86,10 +86,10 @@ class PlanRun:
     def summary(self) -> str:
         """What was done of the steps, what was not, and which GPUs are still cordoned."""
         steps = self._plan.steps
-        done = [f"{step.pod} was evicted" for step in steps[: self._landed]]
+        done = [f"{step.pod} was evicted" for step in steps[: self._completed]]
         done += [
             f"{step.pod} is being evicted, but the eviction is not complete"
-            for step in steps[self._landed : self._asked]
+            for step in steps[self._completed : self._asked]
         ]
         parts = [f"Of {counted(len(steps), 'step')}: {'; '.join(done) or 'no pod was evicted'}"]
         if left := [step.pod for step in steps[self._asked :]]:
@@ -131,12 +131,12 @@ class PlanRun:
     async def _step(
         self, number: int, version: str, budgets: Informer[DisruptionBudget], recorder: EventRecorder
     ) -> None:
-        step, waits = self._plan.steps[number], ReplacementProgress(False, "")
+        step, progress = self._plan.steps[number], ReplacementProgress(False, "")
 
         def allows() -> bool:
-            nonlocal waits
-            waits = self._budget_allows(number, budgets)
-            return waits.is_over
+            nonlocal progress
+            progress = self._budget_allows(number, budgets)
+            return progress.is_over
 
         try:
             async with asyncio.timeout(self._step_timeout_s):
@@ -152,20 +152,20 @@ class PlanRun:
                 recorder.event(ref_of(PODS, evicted), PlanReason.EVICTED, self._eviction_reason(step))
 
                 def is_replaced() -> bool:
-                    nonlocal waits
+                    nonlocal progress
                     self._check_rooms()
                     pods = self._pods.store
                     found = replacements(pods.values(), controller.uid, known) if controller is not None else []
-                    waits = replacement_progress(step, pods.by_uid(step.uid), found)
-                    return waits.is_over
+                    progress = replacement_progress(step, pods.by_uid(step.uid), found)
+                    return progress.is_over
 
                 await self._wait_until(is_replaced)
         except TimeoutError:
-            raise PlanStoppedError(f"after {self._step_timeout_s:g} s, {waits.said}") from None
+            raise PlanStoppedError(f"after {self._step_timeout_s:g} s, {progress.text}") from None
         except ReplacementError as error:
             raise PlanStoppedError(str(error)) from error
-        self._landed = number + 1
-        self._say(f"{number + 1}/{len(self._plan.steps)}: {step.pod} evicted; {waits.said}")
+        self._completed = number + 1
+        self._say(f"{number + 1}/{len(self._plan.steps)}: {step.pod} evicted; {progress.text}")
 
     def _eviction_reason(self, step: PlanStep) -> str:
         rooms = " and ".join(f"{counted(len(room.uuids), 'GPU')} on node {room.node}" for room in self._plan.rooms)
@@ -213,8 +213,8 @@ class PlanRun:
                 )
             if grant.node != step.node or set(now.fleet.ledger.held(step.uid)) != set(step.gpus):
                 raise PlanStoppedError(f"pod {step.pod} no longer holds the devices that it held")
-            if pod.stays:
-                raise PlanStoppedError(f"pod {step.pod} {pod.stays}")
+            if pod.stay_reason:
+                raise PlanStoppedError(f"pod {step.pod} {pod.stay_reason}")
         leaving = {step.uid for step in left}
         for room in self._plan.rooms:
             for other in now.fleet.ledger.grants(room.node):

@@ -72,7 +72,7 @@ async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> b
 
 def _describe_gpus(devices: Sequence[Device]) -> str:
     if not devices:
-        return "no agent has published its GPUs"
+        return "no agent or device plugin lists any GPU there"
     if not any(each.parent for each in devices):
         indices = sorted(each.index for each in devices)
         which = f"an index from {indices[0]} to {indices[-1]}" if len(indices) > 1 else f"index {indices[0]}"

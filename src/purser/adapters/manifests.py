@@ -70,12 +70,12 @@ def _pod_of(found: dict[str, Any], name: str) -> ManifestPod | None:
         template = _dict((_dict(_dict(spec.get("jobTemplate")).get("spec")) or spec).get("template"))
     else:
         return None
-    if not isinstance(template.get("spec"), dict):
-        raise ManifestError(f"{name}: {kind} {meta.get('name')} has no {'spec' if kind == 'Pod' else 'Pod template'}")
-    if not meta.get("name") and not meta.get("generateName"):
-        raise ManifestError(f"{name}: a {kind} has no metadata.name, which is required")
-    namespace = meta.get("namespace")
     own = str(meta.get("name") or meta.get("generateName") or "")
+    if not own:
+        raise ManifestError(f"{name}: a {kind} has no metadata.name, which is required")
+    if not isinstance(template.get("spec"), dict):
+        raise ManifestError(f"{name}: {kind} {own} has no {'spec' if kind == 'Pod' else 'Pod template'}")
+    namespace = meta.get("namespace")
     spec = {
         "schedulerName": DEFAULT_SCHEDULER,
         **{key: value for key, value in template["spec"].items() if value is not None},

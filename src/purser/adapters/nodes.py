@@ -169,7 +169,7 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
             replicas, slots = counted(device.replicas, "replica"), counted(device.slots, "slot")
             yield f"divides device {device.uuid!r} into {replicas}, but gives it {slots}"
         if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
-            yield f"partitions device {device.uuid!r} on demand, but grants it in another mode"
+            yield f"partitions device {device.uuid!r} on demand, but gives it replicas or another mode"
         if not is_gpu_resource(device.resource):
             yield f"lists device {device.uuid!r} as {device.resource!r}, which is not a GPU resource"
     if len({pool.resource for pool in inventory.pools}) < len(inventory.pools):

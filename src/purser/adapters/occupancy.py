@@ -130,12 +130,12 @@ def _gpu_pod(
     meta, controller = pod.metadata, controller_of(pod)
     request, unreadable = _request(pod)
     budget_keys = [key for key, namespace, matches in budgets if namespace == meta.namespace and matches(pod)]
-    stays = unreadable or _reason_to_stay(pod, rules, budget_keys)
+    stay_reason = unreadable or _stay_reason(pod, rules, budget_keys)
     return GpuPod(
         request,
         returns=controller is not None,
-        stays=stays,
-        nodes=None if stays else eligible.nodes(pod),
+        stay_reason=stay_reason,
+        nodes=None if stay_reason else eligible.nodes(pod),
         budget=budget_keys[0] if len(budget_keys) == 1 else "",
     )
 
@@ -150,7 +150,7 @@ def _request(pod: Pod) -> tuple[PodRequest, str]:
     return (found, "") if found is not None else (unknown, "holds GPUs that it does not ask for")
 
 
-def _reason_to_stay(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
+def _stay_reason(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     """Why a pod is not asked to leave, to follow its name."""
     controller = controller_of(pod)
     if MIRROR_POD_ANNOTATION in pod.metadata.annotations:

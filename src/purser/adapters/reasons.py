@@ -9,6 +9,6 @@ class PlanReason(ExplainedReason):
     EVICTED = (
         "EvictedByPlan",
         "Pod",
-        "An administrator evicted the pod to free whole GPUs on a node. The message names the GPUs.",
-        "The pod's controller replaces the pod. For details, ask the administrator.",
+        "An administrator evicted the pod to free whole GPUs. The message says how many, and on which node.",
+        "If the pod has a controller, the controller replaces it. For details, ask the administrator.",
     )

@@ -18,7 +18,7 @@ class ReplacementProgress(msgspec.Struct, frozen=True):
     """How far a step is."""
 
     is_over: bool
-    said: str
+    text: str
     """Of a step that is over what came of it, else what it waits for; the beginning of a sentence."""
 
 
@@ -41,7 +41,7 @@ def replacement_progress(step: PlanStep, evicted: Pod | None, found: Iterable[Po
     if evicted is not None and not is_terminal(evicted):
         return ReplacementProgress(False, f"pod {step.pod} is still terminating")
     if not step.returns:
-        return ReplacementProgress(True, f"pod {step.pod} no longer exists, and no controller recreates it")
+        return ReplacementProgress(True, f"pod {step.pod} has ended, and no controller recreates it")
     there = sorted(found, key=lambda pod: (not pod.spec.node_name, pod.metadata.name))
     if not there:
         return ReplacementProgress(False, f"nothing has replaced pod {step.pod}")

@@ -147,6 +147,6 @@ def _pod_book(pod: Pod, disputes: NodeDisputes | None) -> PodBook:
     except signing.GrantError as error:
         problem = str(error)
     if grant is not None and disputes is not None and any(each.uid == meta.uid for each in disputes.held):
-        grant, problem = None, "the node does not trust the pod's grant"
+        grant, problem = None, "the node's agent does not trust the pod's grant"
     asks = bool(devices_asked(pod)) or grant is not None  # of kubelet: an annotation alone holds nothing
     return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

@@ -49,7 +49,7 @@ class DisputeEvents:
 
 def _held_message(held: HeldPod) -> str:
     gpus = ", ".join(sorted(held.gpus))
-    if held.why is HeldReason.STRANGER:
+    if held.why is HeldReason.NEVER_GRANTED:
         return (
             f"The pod holds {gpus} without a grant from Purser: no other pod gets these GPUs until this pod terminates"
         )

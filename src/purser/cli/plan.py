@@ -236,7 +236,7 @@ def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
     if enough < wish.nodes:
         have = f"{enough} of {counted(len(usable), 'schedulable node')} {'has' if enough == 1 else 'have'} {asked}"
         return f"{have}, but you asked for {wish.nodes}: {_USABLE_NOTE}"
-    staying = sorted(f"{pod.request.key} {pod.stays}" for pod in occupancy.pods.values() if pod.stays)
+    staying = sorted(f"{pod.request.key} {pod.stay_reason}" for pod in occupancy.pods.values() if pod.stay_reason)
     where = counted(wish.nodes, "node")
     problem = f"{counted(wish.gpus, 'GPU')} on {where} cannot be freed without evicting pods that must stay"
     return f"{problem}: {some(staying, 'pod')}" if staying else f"cannot find {where} with {asked}"

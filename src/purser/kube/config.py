@@ -68,9 +68,10 @@ class ClusterConfig:
 def from_home_directory(path: Path, context: str | None) -> ClusterConfig:
     """The kubeconfig of last resort. Raises `ConfigError` that says what was looked for."""
     if not path.exists():
+        why = "this is not a pod" if context is None else "a context needs a kubeconfig"
         raise ConfigError(
-            f"no cluster is configured: KUBECONFIG is not set, this is not a pod, and {path} does not exist;"
-            " name a kubeconfig with --kubeconfig"
+            f"no cluster is configured: KUBECONFIG is not set, {why}, and {path} does not exist; name a kubeconfig "
+            "with --kubeconfig"
         )
     return from_kubeconfig([path], context)
 
@@ -97,7 +98,9 @@ def from_kubeconfig(paths: list[Path], context: str | None) -> ClusterConfig:
     choice = choose(paths, context)
     cluster = choice.cluster
     where = f"{choice.cluster_file}: cluster {choice.cluster_name!r}"
-    if not cluster.server or not cluster.server.startswith(("http://", "https://")):
+    if not cluster.server:
+        raise ConfigError(f"{where}: server is not set")
+    if not cluster.server.startswith(("http://", "https://")):
         raise ConfigError(f"{where}: server must be a URL with http or https, not {cluster.server!r}")
     if cluster.proxy_url:
         raise ConfigError(f"{where}: proxy-url is not supported; connect to the server directly or by port-forwarding")

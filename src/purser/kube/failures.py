@@ -39,7 +39,8 @@ class ObjectFailures:
     def __init__(self) -> None:
         self._count = Counter(
             "purser_object_failures",
-            "Objects that could not be read (read), or whose handling failed unexpectedly (handle).",
+            "Number of times that an object could not be read (stage `read`), or that its handling failed "
+            "unexpectedly (stage `handle`).",
             ["resource", "stage"],
             registry=None,
         )
@@ -50,16 +51,16 @@ class ObjectFailures:
             registry=None,
         )
         self._events: _EventSink | None = None
-        self._speaks: Callable[[], bool] = lambda: True
+        self._is_active: Callable[[], bool] = lambda: True
         self._reported: Recent[tuple[ObjectReference, str], None] = Recent(_MAX_REMEMBERED_FAILURES)
 
     def report_to(
-        self, registry: CollectorRegistry, events: _EventSink, speaks: Callable[[], bool] = lambda: True
+        self, registry: CollectorRegistry, events: _EventSink, is_active: Callable[[], bool] = lambda: True
     ) -> None:
-        """Have the metric exposed and events posted; ``speaks`` says whether this replica is the one that does."""
+        """Have the metric exposed and events posted; ``is_active`` says whether this replica is the one that does."""
         registry.register(self._count)
         registry.register(self._loops)
-        self._events, self._speaks = events, speaks
+        self._events, self._is_active = events, is_active
 
     async def keep_going(
         self, name: str, loop: Callable[[], Awaitable[None]], clock: Clock | None = None, *, reset_s: float = 300.0
@@ -110,7 +111,7 @@ class ObjectFailures:
         self._emit(obj if isinstance(obj, ObjectReference) else ref_of(resource, obj), reason, problem)
 
     def _emit(self, about: ObjectReference, reason: FailureReason, message: str) -> None:
-        if self._events is None or not self._speaks():
+        if self._events is None or not self._is_active():
             return
         about = node_ref(about.name) if about.kind == NODES.kind else replace(about, resource_version="")
         if (about, message) in self._reported:

@@ -113,7 +113,7 @@ def choose(paths: Sequence[Path], context: str | None = None) -> SelectedContext
         raise ConfigError(f"{shown}: current-context is not set; set it, or use --context ({_names(files)})")
     found = _find([(path, file.contexts) for path, file in files], name)
     if found is None:
-        raise ConfigError(f"{shown}: no context {name!r}, only {_names(files)}")
+        raise ConfigError(f"{shown}: context {name!r} does not exist ({_names(files)})")
     return _resolve(files, found[0], found[1])
 
 
@@ -137,7 +137,7 @@ def _find(lists: list[tuple[Path, list[N] | None]], name: str) -> tuple[Path, N]
 
 def _names(files: list[tuple[Path, _File]]) -> str:
     names = [context.name for _, file in files for context in file.contexts or ()]
-    return ", ".join(names) or "no contexts"
+    return f"contexts: {', '.join(names)}" if names else "there are no contexts"
 
 
 def _read(path: Path) -> _File:

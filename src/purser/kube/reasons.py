@@ -9,13 +9,13 @@ class FailureReason(ExplainedReason):
     UNREADABLE = (
         "Unreadable",
         "any object",
-        "The object, or one of Purser's annotations on it, is malformed and is ignored.",
+        "The object, or an annotation on it that Purser reads, is malformed and is ignored.",
         "Fix what the message names.",
     )
     UNTRUSTED = (
         "UntrustedGrant",
         "Pod",
-        "The grant on the pod was not written by the scheduler, or was changed, so Purser ignores it.",
+        "The grant on the pod is not one that the scheduler signed for this pod and node, so Purser ignores it.",
         "Recreate the pod.",
     )
     RECORD_NOT_COUNTED = (

@@ -62,13 +62,13 @@ def test_who_stays_and_why(case):
     about, says = STAYS[case]
     found, problems = occupancy_of([node()], [about], [], EvictionRules())
     assert problems == ()
-    stays = only(found).stays
+    stays = only(found).stay_reason
     assert stays.startswith(says) if says else stays == ""
 
 
 def test_what_rules_allow():
     found, _ = occupancy_of([node()], [pod(controller="", priority=5)], [], EvictionRules(max_priority=5, force=True))
-    assert (only(found).stays, only(found).returns) == ("", False)
+    assert (only(found).stay_reason, only(found).returns) == ("", False)
 
 
 def test_budgets_count_by_namespace_and_selector_and_two_keep_a_pod():
@@ -79,7 +79,7 @@ def test_budgets_count_by_namespace_and_selector_and_two_keep_a_pod():
     found, _ = occupancy_of([node()], [pod()], [unreadable], EvictionRules())
     assert only(found).budget == "ns/x"
     found, _ = occupancy_of([node()], [pod()], [one, unreadable], EvictionRules())
-    assert "2 PodDisruptionBudgets" in only(found).stays
+    assert "2 PodDisruptionBudgets" in only(found).stay_reason
 
 
 def test_what_is_free_beside_gpus_and_where_pods_may_go():

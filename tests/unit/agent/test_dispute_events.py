@@ -44,7 +44,7 @@ def held(why, **fields):
 
 
 async def test_a_pod_is_told_again_when_the_cause_or_the_gpus_are_others():
-    stranger = held(HeldReason.STRANGER, uuids=(A,))
+    stranger = held(HeldReason.NEVER_GRANTED, uuids=(A,))
     more = msgspec.structs.replace(stranger, uuids=(A, B))
     missing = held(HeldReason.GRANT_MISSING, containers=(part("main", A),))
     untrusted = held(HeldReason.GRANT_UNTRUSTED, containers=(part("main", A),))
@@ -66,5 +66,5 @@ async def test_what_was_said_already_is_not_said_again():
 
 
 async def test_a_pod_that_held_nothing_yet_is_told_once_it_does():
-    none, one = held(HeldReason.STRANGER), held(HeldReason.STRANGER, uuids=(A,))
+    none, one = held(HeldReason.NEVER_GRANTED), held(HeldReason.NEVER_GRANTED, uuids=(A,))
     assert [len(pods) for pods, _ in await said_of(none, one)] == [0, 1]

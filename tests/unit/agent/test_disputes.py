@@ -115,7 +115,7 @@ async def test_what_another_plugins_pods_hold_is_reported(world, kubelet):
     kubelet.pods["default/old"] = {"main": [f"{a}-3"]}
     async with world.agent() as agent:
         await eventually(agent.ready)
-        stranger = (tuple(sorted([a, b])), HeldReason.STRANGER)
+        stranger = (tuple(sorted([a, b])), HeldReason.NEVER_GRANTED)
         await eventually(lambda: tells(world, lambda each: (each.uuids, each.why), [stranger]))
         for card in (a, b):
             await world.pod(f"p-{card}".lower(), part("main", card))

@@ -48,7 +48,7 @@ async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
         known = "GPU 0 (GPU-0), GPU 1 (GPU-1), MIG device of GPU 2 (GPU-2)"
         instead = "A GPU with MIG enabled is cordoned by its MIG devices"
         assert (code, says) == (FAILED, f"purser: node n1 has no GPU GPU-9: it has {known}. {instead}\n")
-        assert "no agent has published its GPUs" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
+        assert "no agent or device plugin lists any GPU there" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
         assert "node nowhere does not exist" in (await run("cordon", "gpu", "nowhere", "GPU-1"))[2]
         assert (await run("uncordon", "gpu", "n1", "7"))[0] == FAILED, "what is not there is not uncordoned"
         assert "has no GPU GPU-: it has" in (await run("uncordon", "gpu", "n1", "GPU-"))[2]

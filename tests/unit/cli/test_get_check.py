@@ -41,7 +41,7 @@ async def test_what_differs_is_printed_until_all_ledgers_agree(tmp_path):
         await bound_pod(client, "right", 600)
         assert await get(kubeconfig, "grants", "--check") == (0, "", "All records agree.\n")
         old = await bound_pod(client, "old")
-        held = HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-1",))
+        held = HeldPod("default", "old", old.metadata.uid, HeldReason.NEVER_GRANTED, uuids=("GPU-1",))
         told = {DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", (held,)))}
         await client.patch_merge(NODES, "n1", {"metadata": {"annotations": told}})
         await bound_pod(client, "unheard-of")
@@ -69,7 +69,7 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
         part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-1", 600, 0),))
         held = (
             HeldPod("default", "defaced", defaced.metadata.uid, HeldReason.GRANT_MISSING, (part,)),
-            HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-2",)),
+            HeldPod("default", "old", old.metadata.uid, HeldReason.NEVER_GRANTED, uuids=("GPU-2",)),
         )
         annotations = {
             INVENTORY_ANNOTATION: msgspec.json.encode(NodeInventory("n1", cards, cut)).decode(),
@@ -79,7 +79,7 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
         code, out, _ = await get(kubeconfig, "gpus", "-o", "json")
         assert code == 0
         found = [(each["held"]["memory_mib"], each["disputed"]) for each in json.loads(out)]
-        assert found == [(600, ""), (0, "pod default/old holds the GPU without a grant"), (0, ""), (0, "")]
+        assert found == [(600, ""), (0, "pod default/old holds the GPU without a valid grant"), (0, ""), (0, "")]
         _, out, _ = await get(kubeconfig, "gpus")
         assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy", "Unhealthy"]
         _, out, _ = await get(kubeconfig, "gpus", "-o", "wide")

@@ -52,7 +52,7 @@ def test_another_policy_says_what_would_have_changed_and_why(log: Path) -> None:
     head, first, second, last = out.splitlines()
     assert code == FAILED
     assert head.split() == ["DECISION", "POD", "LOGGED", "NOW", "WHY"]
-    assert "300 MiB of a GPU, 1000 m CPU" in first + second
+    assert "300 MiB of a GPU, 1000m CPU" in first + second
     assert "spread scores node" in first + second
     assert "decisions differ with spread; use --show" in last
     found = json.loads(here("replay", log, "--policy", "spread", "-o", "json", "--show", "1000")[1])

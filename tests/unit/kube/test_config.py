@@ -54,6 +54,8 @@ def test_the_order_is_file_then_environment_then_service_account_then_home(nowhe
         ConfigError, match=r"KUBECONFIG is not set, this is not a pod, and .*\.kube/config does not exist"
     ):
         ClusterConfig.load()
+    with pytest.raises(ConfigError, match=r"KUBECONFIG is not set, a context needs a kubeconfig, and "):
+        ClusterConfig.load(context="there")
     kubeconfig(home, cluster={"server": "http://home"})
     assert ClusterConfig.load().server == "http://home"
 
@@ -95,7 +97,7 @@ async def test_paths_in_a_kubeconfig_are_relative_to_it(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        ({"cluster": {"server": None}}, "cluster 'c': server must be a URL"),
+        ({"cluster": {"server": None}}, "cluster 'c': server is not set"),
         ({"cluster": {"server": "127.0.0.1:6443"}}, "cluster 'c': server must be a URL"),
         ({"cluster": {"server": 6443}}, "Expected `str | null`, got `int` - at `$.clusters[0].cluster.server`"),
         ({"cluster": {"certificate-authority-data": "%%"}}, "cluster 'c': certificate-authority-data is not base64"),
@@ -107,9 +109,9 @@ async def test_paths_in_a_kubeconfig_are_relative_to_it(tmp_path):
         ({"user": {"exec": {"command": "x", "apiVersion": "v0"}}}, "user 'u': exec: apiVersion 'v0' is not one of"),
         ({"context": {"cluster": "d"}}, "context 'here' names cluster 'd', which is not defined"),
         ({"context": {"user": "d"}}, "context 'here' names user 'd', which is not defined"),
-        ({"current-context": ""}, "current-context is not set; set it, or use --context (here)"),
-        ({"current-context": "there"}, "no context 'there', only here"),
-        ({"contexts": []}, "no context 'here', only no contexts"),
+        ({"current-context": ""}, "current-context is not set; set it, or use --context (contexts: here)"),
+        ({"current-context": "there"}, "context 'there' does not exist (contexts: here)"),
+        ({"contexts": []}, "context 'here' does not exist (there are no contexts)"),
         ({"contexts": 3}, "Expected `array | null`, got `int` - at `$.contexts`"),
     ],
 )

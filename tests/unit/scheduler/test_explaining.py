@@ -331,8 +331,8 @@ def test_operators_read_which_pod_a_dispute_is_about():
     found = explained(pod("p", gpu()), node("n", gpus("n", 1)), stranger)
     (reason,) = found.reasons
     assert reason.reason == Reason.DISPUTED
-    assert "pod default/stranger runs without a grant" in reason.text
-    assert "pod default/stranger runs without a grant" in found.by_node["n"]
+    assert "pod default/stranger runs without a valid grant" in reason.text
+    assert "pod default/stranger runs without a valid grant" in found.by_node["n"]
 
 
 def test_the_details_of_a_node_are_read_from_its_annotations():

@@ -332,7 +332,7 @@ async def test_unserved_words_are_reported_on_the_pod(world: World) -> None:
             [(reason, message)] = await told(name)
             assert reason == SchedulerReason.NOT_SERVED
             assert words in message
-            assert message.count("does not support these devices") == 1
+            assert message.count("does not support this resource") == 1
         assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]
         assert await world.exists("adopted")
 

@@ -73,7 +73,9 @@ async def test_a_state_is_read_and_not_sent_again_while_it_is_the_same(tmp_path)
 
 async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path):
     replica = StateReplica("pod-1", False, "pod-2")
-    assert replica.notes == ("pod-1 is not the leader, so it does not place pods or know reasons; the leader is pod-2",)
+    assert replica.notes == (
+        "pod-1 is not the leader, so it does not place pods or know why they wait; the leader is pod-2",
+    )
     assert StateReplica("pod-1", False, "").notes[0].endswith("; the leader is unknown")
     unknown = msgspec.structs.replace(waiting("odd", "", ""), reasons=())
     state = msgspec.structs.replace(STATE, replica=replica, notes=replica.notes, waiting=(*STATE.waiting, unknown))

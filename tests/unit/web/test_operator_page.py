@@ -80,7 +80,7 @@ async def test_the_page_shows_upgrade_operands_pools_and_nodes():
         "Ignored: gpus is older",
         "Failed</span>: driver: exit status 1",
         "Cordoned for the driver upgrade",
-        "is being drained <code>drain-required</code>",
+        "draining the node <code>drain-required</code>",
         "Disturbed next",
         "paused: driver upgrade",
         "all-1g.10gb: pending",
@@ -112,8 +112,8 @@ def test_whom_the_upgrade_disturbs_is_asked_of_each_step():
     assert {row.node.name: row.step for row in rows} == {
         "n0": "done",
         "n1": "pending",
-        "n2": "driver is being replaced",
-        "n3": "GPU pods are being evicted",
+        "n2": "replacing the driver",
+        "n3": "evicting GPU pods",
         "n4": "none",
         "n5": "odd",
     }

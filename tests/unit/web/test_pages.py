@@ -276,12 +276,12 @@ async def test_nodes_under_maintenance_say_so_and_those_who_wait_hear_that_they_
     people = node("people", cordoned=True)
     async with served(Source(cluster((drained, later, failed, people), (), (waiting("p"),)))) as (client, _):
         nodes = await text_of(client, "/nodes")
-        assert nodes.count("Driver upgrade: is being drained</a>") == 1 and "Driver upgrade: pending</a>" in nodes
+        assert nodes.count("Driver upgrade: draining the node</a>") == 1 and "Driver upgrade: pending</a>" in nodes
         assert "<dt>Maintenance</dt>" in await text_of(client, "/nodes/n")
         assert "<dt>Maintenance</dt>" not in await text_of(client, "/nodes/people")
         text = await text_of(client, "/waiting")
         assert "keeps new pods away from 1 node for now" in text
-        assert "</a> (driver upgrade: is being drained)." in text
+        assert "</a> (driver upgrade: draining the node)." in text
         assert "/nodes/failed" not in text and "/nodes/people" not in text
 
 

@@ -88,4 +88,4 @@ class Reader:
         if found is None:
             raise self.error("the first record of a log must state the kind of log, but this record does not")
         if not 1 <= found <= LOG_FORMAT:
-            raise self.error(f"the log has format {found}, but this version of Purser reads 1 to {LOG_FORMAT}")
+            raise self.error(f"the log has format {found}, but this version of Purser reads formats 1 to {LOG_FORMAT}")

@@ -242,6 +242,8 @@ class SchedulingReplay:
 
     def _why_node(self, record: NodesJudged, found: Evaluation, best: int, score: float) -> str:
         if best < 0:
+            if record.best < 0:
+                return "no node has room for the pod, as in the log, but the reasons differ"
             return "no node has room for the pod"
         if best == record.best:
             return (
@@ -249,8 +251,7 @@ class SchedulingReplay:
                 if len(found.fits) != record.fits
                 else f"{self._words} scores the node {score!r}"
                 if score != record.score
-                else f"{self._words} scores other nodes differently, a different set of nodes fits, or the reasons "
-                f"differ"
+                else f"{self._words} scores other nodes differently, or a different set of nodes fits"
             )
         name = self._names[best]
         if record.best < 0:
@@ -275,10 +276,16 @@ class SchedulingReplay:
             return None
         logged, outcome = self._gpus(name, record.containers), self._gpus(name, now)
         if isinstance(found, Refusal):
-            why = f"the pod does not fit on node {name}: {found.message_to_operators}"
+            same = "" if record.containers else ", as in the log, but for other reasons"
+            why = f"the pod does not fit on node {name}{same}: {found.message_to_operators}"
         else:
             pros = self._evaluator.why(request, found)
-            why = f"{self._words} chooses other GPUs{f': {pros}' if pros else ''}"
+            others = (
+                "other shares of the same GPUs, or other network devices"
+                if logged.gpus == outcome.gpus
+                else "other GPUs"
+            )
+            why = f"{self._words} chooses {others}{f': {pros}' if pros else ''}"
             if not record.containers:
                 why = f"node {name} has room for the pod"
         return self._difference(record.pod, logged, outcome, why)

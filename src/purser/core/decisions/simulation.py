@@ -115,7 +115,7 @@ class SimulationReplay:
         for gpu, bits in zip(record.gpus, record.mig_bits, strict=True):
             mask = int(self._fleet.mig_mask[gpu, record.row])
             if bits and (mask < 0 or bits & ~mask):
-                raise ValueError(f"GPU {gpu} would release an amount that was never allocated on it")
+                raise ValueError(f"GPU {gpu} would release more than is allocated on it")
 
     def _difference(
         self, record: ShapePlaced, shape: PodShape, row: int, gpus: tuple[int, ...], score: float
@@ -156,9 +156,9 @@ class SimulationReplay:
 def describe_shape(shape: PodShape) -> str:
     """What a pod asks for, in a few words."""
     gpus = f"{shape.gpu_count} x " if shape.gpu_count > 1 else ""
-    size = f"{shape.gpu_memory_mib} MiB" if shape.gpu_memory_mib else f"{shape.gpu_memory_percent} %"
+    size = f"{shape.gpu_memory_mib} MiB" if shape.gpu_memory_mib else f"{shape.gpu_memory_percent}%"
     what = "no GPU" if not shape.gpu_count else "whole GPU" if shape.is_plain else f"{size} of a GPU"
-    return f"{gpus}{what}, {shape.cpu_milli} m CPU"
+    return f"{gpus}{what}, {shape.cpu_milli}m CPU"
 
 
 def _are_equal(one: float, other: float) -> bool:

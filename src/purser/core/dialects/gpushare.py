@@ -42,21 +42,21 @@ _ALLOCATION = "scheduler.framework.gpushare.allocation"
 
 WORDS: Mapping[str, Word] = {
     GPU_MEM: Word(
-        "gpushare's resource for memory on one GPU, in GiB, or in MiB if `memoryUnits` says so.",
+        "gpushare's resource for GPU memory, in GiB or in blocks of the size set in `memoryUnits`.",
         lambda device: device.memory_mib,
         lambda usage: usage.memory_mib,
         DEFAULT_UNITS_MIB[GPU_MEM],
     ),
     # Nodes list it for gpushare's tools, and no container may ask for it.
-    GPU_COUNT: Word("gpushare's resource for the number of GPUs.", lambda device: 1, lambda usage: 0),
+    GPU_COUNT: Word("The node's number of GPUs. Containers cannot ask for it.", lambda device: 1, lambda usage: 0),
 }
 RECORDS: Mapping[str, str] = {
-    _IDX: "Index of the granted GPU.",
-    _POD: "GPU memory of all of the pod's containers, in GiB or MiB.",
-    _DEV: "The GPU's total memory, in GiB or MiB.",
+    _IDX: "Indexes of the granted GPUs, separated by commas.",
+    _POD: f"GPU memory of all of the pod's containers, in the unit of `{GPU_MEM}`.",
+    _DEV: "Total memory of the first granted GPU, in the same unit.",
     _ASSIGNED: "`true`, the value that gpushare's device plugin sets.",
     _ASSUME_TIME: "When the pod was bound, in nanoseconds since 1970.",
-    _ALLOCATION: "GPU memory in GiB or MiB by container index and GPU index, as JSON.",
+    _ALLOCATION: "GPU memory in the same unit by container index and GPU index, as JSON.",
 }
 MARKS: frozenset[str] = frozenset()
 

@@ -43,8 +43,8 @@ def check_shares_match(containers: Sequence[ContainerRequest], problems: Problem
     if len(words) > 1:
         there = " and ".join(word or "whole devices" for word in words)
         problems.add(
-            f"the pod has init containers, but its containers ask for {there}: "
-            "all containers must ask for the same resource"
+            f"the pod has init containers, but its containers ask for {there}: all containers must ask for shares of "
+            "the same size and kind, or all for whole devices"
         )
 
 

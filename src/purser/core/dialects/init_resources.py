@@ -32,11 +32,9 @@ def restore_pod(pod: PodManifest) -> PodManifest:
     unknown = moved.keys() - {container.name for container in pod.containers if _is_init_container(container)}
     if unknown:
         names = brief(", ".join(sorted(unknown)))
+        what = "is not an init container" if len(unknown) == 1 else "are not init containers"
         raise DialectError(
-            [
-                f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are not init containers: remove the "
-                "annotation"
-            ]
+            [f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which {what}: remove the annotation"]
         )
     containers = tuple(_with_limits(container, moved.get(container.name, {})) for container in pod.containers)
     return msgspec.structs.replace(pod, containers=containers)

@@ -28,7 +28,7 @@ _MAX_NAMES = 64
 
 
 @lru_cache(maxsize=4096)
-def meant(name: str) -> str:
+def likely_word(name: str) -> str:
     """The word that somebody who wrote this resource will have meant; empty: it is one, or looks like none.
 
     Either the domain is right and the rest alike, or the other way round.
@@ -50,4 +50,4 @@ def meant(name: str) -> str:
 def uses_other_gpu_name(container: ContainerSpec) -> bool:
     """Whether the container says in another word than ``nvidia.com/gpu`` how many GPUs it asks for, and not in that."""
     names = [*dict.fromkeys((*container.limits, *container.requests))]
-    return GPU_RESOURCE not in names and any(meant(name) == GPU_RESOURCE for name in names[:_MAX_NAMES])
+    return GPU_RESOURCE not in names and any(likely_word(name) == GPU_RESOURCE for name in names[:_MAX_NAMES])

@@ -11,7 +11,8 @@ from itertools import chain, islice
 from purser.core.device.resources import MIG_PREFIX, is_gpu_resource
 from purser.core.dialects import kai
 from purser.core.dialects.managed import MANAGED_VALUE, is_managed
-from purser.core.dialects.misspelt import meant
+from purser.core.dialects.misspelt import likely_word
+from purser.core.names import SCHEDULER_NAME
 from purser.core.pod.manifest import PodManifest
 from purser.core.vendors.catalogue import BY_WORD
 
@@ -23,7 +24,7 @@ _REGISTERED_NODES_HINT = (
 _UNLISTED_HINT = (
     "Purser serves this resource only if an administrator lists {} in its chart value vendors; see docs/vendors.md"
 )
-_UNSUPPORTED_HINT = "Purser does not support these devices; see docs/vendors.md"
+_UNSUPPORTED_HINT = "Purser does not support this resource; see docs/vendors.md"
 
 _RESOURCES = (
     ("nvidia.com/gpu.", f"for a share of a GPU, ask for {_SHARE}"),
@@ -45,7 +46,10 @@ _RESOURCES = (
 )
 """By prefix of the resource's name. Sources: HAMi's vendor devices, NVIDIA's device plugin."""
 
-_KAI = f"it applies only to pods with schedulerName {kai.KAI_SCHEDULER}. In other pods,"
+_KAI = (
+    f"it applies only if schedulerName is {kai.KAI_SCHEDULER}, or if it is {SCHEDULER_NAME} and no container asks for "
+    "GPUs. Instead,"
+)
 
 _ANNOTATIONS = {
     kai.GPU_FRACTION: f"{_KAI} ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
@@ -99,8 +103,8 @@ def _time_slicing_hints(pod: PodManifest, has_label: Callable[[str, str], bool])
     product = pod.node_selector.get(_PRODUCT, "")
     if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
         yield (
-            f"no node has label {_PRODUCT}={product[:63]}, because no node time-slices these GPUs, so the pod stays "
-            f"pending. Remove {_TIME_SLICED}, and for a share of a GPU, ask for {_SHARE}"
+            f"no node has label {_PRODUCT}={product[:63]}, so the pod stays pending. {_TIME_SLICED} stands for "
+            f"replicas of a GPU: remove it, and for a share of a GPU, ask for {_SHARE}"
         )
 
 
@@ -118,7 +122,7 @@ def _hints(
         family = BY_WORD.get(name)
         if family is not None:
             hint = _REGISTERED_NODES_HINT if family.name in pod.families else _UNLISTED_HINT.format(family.name)
-        if not hint and (word := meant(name)):
+        if not hint and (word := likely_word(name)):
             hint = f"did you mean {word}?"
         if hint and not any(map(is_offered, (name,) if family is None else family.resources)):
             if name.startswith(MIG_PREFIX) and (listed := mig_resources()):

@@ -33,7 +33,7 @@ WORDS: Mapping[str, Word] = {
     GPU_NUMBER: Word("Volcano's resource for whole GPUs.", lambda device: 1, lambda usage: usage.exclusive),
 }
 RECORDS: Mapping[str, str] = {
-    GPU_INDEX: "Index of the granted GPU.",
+    GPU_INDEX: "Indexes of the granted GPUs, separated by commas.",
     PREDICATE_TIME: "When the pod was bound, in nanoseconds since 1970.",
     GPU_ASSIGNED: "`true`, the value that Volcano's device plugin sets.",
 }

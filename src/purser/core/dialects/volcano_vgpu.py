@@ -60,7 +60,8 @@ RECORDS: Mapping[str, str] = {
     VGPU_TIME: "When the pod was bound, in seconds since 1970.",
     VGPU_IDS: "The grant's GPUs.",
     VGPU_TO_ALLOCATE: "",
-    VGPU_PHASE: "`success` or `failed`, written by Volcano's device plugin for pods that Volcano's scheduler placed.",
+    VGPU_PHASE: "`success` or `failed`, as Volcano's device plugin sets it. Only on pods that Volcano's scheduler "
+    "placed.",
     "volcano.sh/bind-time": "",
 }
 MARKS = frozenset[str]()

@@ -105,7 +105,8 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.SPREAD:
             return f"{lead} would violate the pod's topology spread constraint on {about}"
         case FilterReason.POD_AFFINITY:
-            return f"{lead} {'has' if one else 'have'} none of the pods that the pod's affinity on {about} requires"
+            has = "has" if one else "have"
+            return f"{lead} {has} none of the pods that the pod's affinity requires in the same {about}"
         case FilterReason.POD_ANTI_AFFINITY:
             return f"{lead} {'is' if one else 'are'} excluded by pod anti-affinity on {about}"
         case FilterReason.PODS:

@@ -40,7 +40,7 @@ class FilterReason(ExplainedReason):
         "NodeResourcesFit",
         "Node",
         "The node has less of a resource available than the pod requests.",
-        "Request less, or wait until pods on the node end.",
+        "Request less, wait until pods on the node end, or add a node that has the resource.",
     )
     PODS = (
         "TooManyPods",
@@ -57,8 +57,9 @@ class FilterReason(ExplainedReason):
     SPREAD = (
         "PodTopologySpread",
         "Node",
-        "The pod would be spread more unevenly than its topology spread constraints allow.",
-        "Raise maxSkew, or free capacity in the domains that run fewer of these pods.",
+        "The pod would be spread more unevenly than its topology spread constraints allow, or the node lacks a label "
+        "that a constraint names.",
+        "Raise maxSkew, free capacity in the domains that run fewer of these pods, or label the node.",
     )
     POD_AFFINITY = (
         "InterPodAffinity",

@@ -64,9 +64,9 @@ class StartReason(ExplainedReason):
     CONTAINER_CONFIG = (
         "CreateContainerConfigError",
         "Pod",
-        "The container cannot be configured: a ConfigMap, Secret or key is missing, or a device plugin is not ready to"
-        " start the container.",
-        "Create the object that the message names. If the message is about GPUs, see the pod's events.",
+        "The container cannot be configured, for example because a ConfigMap, Secret or key is missing, or because a "
+        "device plugin is not ready to start the container.",
+        "Fix the problem that the message describes. If it is about GPUs, see the pod's events.",
     )
     CONTAINER_CREATE = (
         "CreateContainerError",
@@ -114,20 +114,22 @@ class StartReason(ExplainedReason):
     TOPOLOGY = (
         "TopologyAffinityError",
         "Pod",
-        "kubelet's topology manager found no NUMA node with everything that the pod requests.",
+        "kubelet's topology manager could not align the pod's resources with NUMA nodes as its policy requires.",
         "Request fewer CPUs or GPUs. docs/kubelet.md describes on which nodes Purser predicts this.",
     )
     SMT = (
         "SMTAlignmentError",
         "Pod",
-        "The node's CPU manager allocates only full cores, but the pod requests part of a core.",
-        "Request a multiple of the threads per core.",
+        "The node's CPU manager allocates only full cores, but the pod requests part of a core, or too few full cores "
+        "are free.",
+        "Request a multiple of the threads per core. If too few cores are free, recreate the pod once others have "
+        "ended.",
     )
     OUT_OF = (
         "OutOf...",
         "Pod",
-        "When the pod reached kubelet, the node had less of a resource left than the pod requests: another pod was"
-        " admitted first.",
+        "When the pod reached kubelet, the node had less of a resource left than the pod requests, for example because "
+        "another pod was admitted first.",
         "Recreate the pod. Controllers recreate their pods automatically.",
     )
     EVICTED = (

@@ -71,8 +71,8 @@ LABELS: dict[str, tuple[tuple[str, str], ...]] = {
         ("nvidia.com/cuda.driver-version.minor", "Minor version of the driver."),
         ("nvidia.com/cuda.driver-version.revision", "Revision of the driver, or empty."),
         ("nvidia.com/cuda.runtime-version.full", "Newest CUDA version that the driver supports."),
-        ("nvidia.com/cuda.runtime-version.major", "Major version of CUDA."),
-        ("nvidia.com/cuda.runtime-version.minor", "Minor version of CUDA."),
+        ("nvidia.com/cuda.runtime-version.major", "Major version of the newest CUDA that the driver supports."),
+        ("nvidia.com/cuda.runtime-version.minor", "Minor version of the newest CUDA that the driver supports."),
         *(
             (f"nvidia.com/cuda.driver.{old}", f"Older name of `nvidia.com/cuda.driver-version.{new}`.")
             for old, new in (("major", "major"), ("minor", "minor"), ("rev", "revision"))

@@ -24,7 +24,7 @@ Rows = npt.NDArray[np.intp]
 MAX_NUMBERED_MODELS = 256
 """Nodes say of themselves what they have, and may say something new each time."""
 
-KINDS = 17
+POD_KINDS = 17
 """Of pods by what they take: a share, 1 to 15 GPUs, and more."""
 
 _PER_GPU: dict[str, npt.DTypeLike] = {
@@ -88,7 +88,7 @@ class FleetArrays:
     ``cpu_free_milli``, ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see
     `order`), ``changed_at`` (the clock at its last change), ``came_at`` (the clock when the node came to the row).
 
-    ``pods_of_kind``, shape [`KINDS`, rows]: how many pods with GPUs a node has of each kind (see `Take.kind`).
+    ``pods_of_kind``, shape [`POD_KINDS`, rows]: how many pods with GPUs a node has of each kind (see `Take.kind`).
     """
 
     memory_mib: npt.NDArray[np.int32]
@@ -234,7 +234,7 @@ class FleetArrays:
         self.memory_free_mib_of_node[row] += sign * taken.memory_mib
         self.pods_free[row] += sign
         if taken.kind is not None:
-            self.pods_of_kind[min(taken.kind, KINDS - 1), row] -= sign
+            self.pods_of_kind[min(taken.kind, POD_KINDS - 1), row] -= sign
         for gpu, bits in zip(gpus, taken.mig_bits or (0,) * len(gpus), strict=True):
             self.slots_free[gpu, row] += sign
             if bits:
@@ -283,7 +283,7 @@ class FleetArrays:
             self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, *handed_out, gpu.gpu_part))
             self._write_remaining(place, row)
         for kind, pods in node.kinds:
-            self.pods_of_kind[min(kind, KINDS - 1), row] += pods
+            self.pods_of_kind[min(kind, POD_KINDS - 1), row] += pods
         self.gpu_count[row] = len(node.gpus)
         self.node_model[row] = self._main_model(row, len(node.gpus))
         self.cpu_free_milli[row], self.memory_free_mib_of_node[row] = node.cpu_free_milli, node.memory_free_mib
@@ -351,7 +351,7 @@ class FleetArrays:
             self._replace_array(field, np.full((gpus, rows), _EMPTY.get(field, 0), kind))
         for field, kind in _PER_NODE.items():
             self._replace_array(field, np.zeros(rows, kind))
-        self._replace_array("pods_of_kind", np.zeros((KINDS, rows), np.int32))
+        self._replace_array("pods_of_kind", np.zeros((POD_KINDS, rows), np.int32))
         self._order = None
 
     def _replace_array(self, field: str, grown: npt.NDArray[Any]) -> None:

@@ -25,17 +25,17 @@ class LiveArrays:
         self.fleet = fleet
         self.arrays = FleetArrays()
         self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
-        self._both: dict[str, tuple[NodeInventory, bool]] = {}
-        """As ``has_both``, of the inventory that it was found of."""
+        self._mixed: dict[str, tuple[NodeInventory, bool]] = {}
+        """As ``has_mig_and_gpus``, of the inventory that it was found of."""
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
-        self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        self.has_known_kubelet: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether it is known of the node's kubelet what it may refuse."""
         self.has_pools: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether the node has SR-IOV pools."""
-        self.has_alike: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        self.has_restricted_shares: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether a device of the node has shares that only such as are alike may be beside."""
-        self.has_both: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        self.has_mig_and_gpus: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether the node has MIG devices and whole GPUs under one name: no container gets both."""
         self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
         self._as_of = 0
@@ -62,14 +62,14 @@ class LiveArrays:
         From one pod to the next the same nodes are asked about, in between about the one that is chosen.
         """
         if len(names) == 1:
-            return self._index_devices(names)
+            return self._rows_of(names)
         moves, asked, found = self._asked
         if moves != self.arrays.moves or asked != names:
-            found = self._index_devices(names)
+            found = self._rows_of(names)
             self._asked = self.arrays.moves, names.copy(), found
         return found
 
-    def _index_devices(self, names: list[str]) -> npt.NDArray[np.intp]:
+    def _rows_of(self, names: list[str]) -> npt.NDArray[np.intp]:
         known = self.arrays.rows
         try:
             return np.array(list(map(known.__getitem__, names)), np.intp)
@@ -93,21 +93,21 @@ class LiveArrays:
             if node is None:
                 self.arrays.remove_node(name)
                 self._links.pop(name, None)
-                self._both.pop(name, None)
+                self._mixed.pop(name, None)
             else:
                 self._put(node)
 
     def _put(self, node: NodeState) -> None:
         row = self.arrays.put_node(self.facts(node), self._ranks.get(node.name, 0))
-        if missing := len(self.arrays.live) - len(self.is_looked_into):
-            self.is_looked_into = np.pad(self.is_looked_into, (0, missing))
+        if missing := len(self.arrays.live) - len(self.has_known_kubelet):
+            self.has_known_kubelet = np.pad(self.has_known_kubelet, (0, missing))
             self.has_pools = np.pad(self.has_pools, (0, missing))
-            self.has_alike = np.pad(self.has_alike, (0, missing))
-            self.has_both = np.pad(self.has_both, (0, missing))
-        self.is_looked_into[row] = node.kubelet is not None
+            self.has_restricted_shares = np.pad(self.has_restricted_shares, (0, missing))
+            self.has_mig_and_gpus = np.pad(self.has_mig_and_gpus, (0, missing))
+        self.has_known_kubelet[row] = node.kubelet is not None
         self.has_pools[row] = bool(node.inventory.pools)
-        self.has_alike[row] = any(state.usage.alike for state in node.devices)
-        self.has_both[row] = self._mixes_sorts(node)
+        self.has_restricted_shares[row] = any(state.usage.alike for state in node.devices)
+        self.has_mig_and_gpus[row] = self._has_mig_and_gpus(node)
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
@@ -125,11 +125,11 @@ class LiveArrays:
             self._links[node.name] = node.inventory, links
         return links
 
-    def _mixes_sorts(self, node: NodeState) -> bool:
-        inventory, both = self._both.get(node.name, (None, False))
+    def _has_mig_and_gpus(self, node: NodeState) -> bool:
+        inventory, both = self._mixed.get(node.name, (None, False))
         if inventory is not node.inventory:
             both = mixes_mig_and_gpus(node)
-            self._both[node.name] = node.inventory, both
+            self._mixed[node.name] = node.inventory, both
         return both
 
     def _forget(self, name: str) -> None:

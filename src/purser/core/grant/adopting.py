@@ -72,17 +72,34 @@ def _part(
     container: ContainerRequest, given: ContainerGrant | None, devices: dict[str, Device], inventory: NodeInventory
 ) -> ContainerGrant:
     asked, uuids = container.devices, () if given is None else given.uuids
-    if len(uuids) != asked.count or len(set(uuids)) < len(uuids):
+    if len(uuids) != asked.count:
         raise AdoptionError(
             f'container "{container.name}" asks for {counted(asked.count, "GPU")} but was given {len(uuids)}'
         )
+    if len(set(uuids)) < len(uuids):
+        raise AdoptionError(f'container "{container.name}" was given the same GPU twice')
     shares = tuple(_share(uuid, asked, devices.get(uuid), inventory) for uuid in uuids)
     return ContainerGrant(container.name, container.kind, shares)
 
 
 def _share(uuid: str, asked: DeviceRequest, device: Device | None, inventory: NodeInventory) -> DeviceShare:
-    if device is None or device.resource != asked.resource or device.mig_kind or device.replicas > 1:
-        raise AdoptionError(f"the capacity of GPU {uuid[:64]} is unknown")
-    if not device.healthy or uuid in inventory.cordoned or asked.excludes(uuid):
-        raise AdoptionError(f"GPU {uuid} cannot hold this pod")
+    if device is None:
+        raise AdoptionError(f"the node has no GPU {uuid[:64]}")
+    if obstacle := _obstacle(device, asked, inventory):
+        raise AdoptionError(f"GPU {uuid} {obstacle}")
     return DeviceShare(uuid, _memory_mib(asked, device.memory_mib), asked.cores_percent)
+
+
+def _obstacle(device: Device, asked: DeviceRequest, inventory: NodeInventory) -> str:
+    """Why the pod cannot have a device that another scheduler chose, to follow its name; empty: it can."""
+    if device.resource != asked.resource:
+        return f"is listed as {device.resource}, but the pod asks for {asked.resource}"
+    if device.mig_kind:
+        return "is partitioned on demand, so only Purser can choose a GPU instance on it"
+    if device.replicas > 1:
+        return "is divided into replicas, of which only Purser can choose one"
+    if not device.healthy:
+        return "is unhealthy"
+    if device.uuid in inventory.cordoned:
+        return "is cordoned"
+    return "is excluded by the pod's annotations" if asked.excludes(device.uuid) else ""

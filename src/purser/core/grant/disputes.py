@@ -19,9 +19,9 @@ class DisputeReason(ExplainedReason):
     GPU_DISPUTED = (
         "GpuDisputed",
         "Node",
-        "Pods hold GPUs of the node without a valid grant, or were refused the GPUs that they were granted. These "
-        "GPUs are closed to new pods. Condition PurserGpuDisputed has the same reason.",
-        "Delete the pods that the message names.",
+        "Pods hold GPUs of the node without a valid grant or after they have ended, or were refused the GPUs that they "
+        "were granted. These GPUs are closed to new pods. Condition PurserGpuDisputed has the same reason.",
+        "Delete the pods that the message names. If a pod no longer exists, check its containers on the node.",
     )
     GPU_DISPUTE_SETTLED = (
         "GpuDisputeSettled",
@@ -42,14 +42,14 @@ class HeldReason(ExplainedReason):
     GRANT_UNTRUSTED = (
         "grant-untrusted",
         "Pod",
-        "The pod's grant was changed, or the key that signed it was revoked.",
+        "The pod's grant is not valid, for example because it was changed or the key that signed it was revoked.",
         "Recreate the pod.",
     )
-    STRANGER = (
+    NEVER_GRANTED = (
         "never-granted",
         "Pod",
-        "The pod never had a grant because another device plugin served it.",
-        "End the pod.",
+        "The pod never had a grant, for example because another device plugin served it.",
+        "Delete the pod.",
     )
     ENDED = (
         "ended",
@@ -153,7 +153,7 @@ def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[
     """Why GPUs take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
     them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
     have ended holds them."""
-    closed = dict.fromkeys(disputes.closed, "more pods hold the GPU without a grant than the node can list")
+    closed = dict.fromkeys(disputes.closed, "more pods dispute the GPU than the node can list")
     for each in disputes.refused:
         closed |= dict.fromkeys(each.uuids, _refusal(each))
     for held in disputes.held:
@@ -164,7 +164,7 @@ def closed_gpus(disputes: NodeDisputes, is_live: Callable[[str], bool]) -> dict[
                 "the API server",
             )
         elif is_live(held.uid):
-            closed |= dict.fromkeys(held.uuids, f"{_pod_text(held)} holds the GPU without a grant")
+            closed |= dict.fromkeys(held.uuids, f"{_pod_text(held)} holds the GPU without a valid grant")
     return closed
 
 
@@ -172,7 +172,7 @@ def sentence(disputes: NodeDisputes) -> str:
     """For people: which pods are in the way, and of what."""
     clauses = [*map(_holding, (held for held in disputes.held if held.gpus)), *map(_refused, disputes.refused)]
     if disputes.closed:
-        clauses.append(f"more pods than can be listed hold {_gpus(disputes.closed)} without a grant")
+        clauses.append(f"more pods than can be listed dispute {_gpus(disputes.closed)}")
     return "; ".join(clauses)
 
 
@@ -180,7 +180,7 @@ def _holding(held: HeldPod) -> str:
     words = {
         HeldReason.GRANT_MISSING: "but its grant annotation was removed",
         HeldReason.GRANT_UNTRUSTED: "but its grant annotation is invalid",
-        HeldReason.STRANGER: "but it has no grant from Purser",
+        HeldReason.NEVER_GRANTED: "but it has no grant from Purser",
         HeldReason.ENDED: "but it has ended or no longer exists according to the API server",
     }
     return f"pod {held.key} holds {_gpus(held.gpus)}, {words[held.why]}"

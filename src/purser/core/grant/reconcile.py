@@ -71,7 +71,7 @@ class DifferenceKind(StrEnum):
     """In what way books differ; stable strings."""
 
     GRANT_LOST = "grant-lost"
-    STRANGER = "never-granted"
+    NEVER_GRANTED = "never-granted"
     UNREPORTED = "not-reported"
     REFUSED = "refused"
     GRANTED_TWICE = "granted-twice"
@@ -85,13 +85,13 @@ class DifferenceKind(StrEnum):
 
 SETTLED_BY: Mapping[DifferenceKind, str] = {
     DifferenceKind.GRANT_LOST: "the agent's report is used until the pod ends",
-    DifferenceKind.STRANGER: "the pod's GPUs are closed to new pods until the pod ends; delete the pod to free them "
-    "sooner",
+    DifferenceKind.NEVER_GRANTED: "the pod's GPUs are closed to new pods until the pod ends; delete the pod to free "
+    "them sooner",
     DifferenceKind.UNREPORTED: "the node's agent will report which devices the pod holds; until then, no new pods are "
     "placed on the node's GPUs",
     DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
-    DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; if both have started, delete "
-    "one of them",
+    DifferenceKind.GRANTED_TWICE: "the scheduler deletes a pod that has not started and that a controller recreates; "
+    "otherwise, delete one of the pods",
     DifferenceKind.DEVICES_DIFFER: "delete the pod, because kubelet gave it different devices from those granted",
     DifferenceKind.DEVICE_UNKNOWN: "wait until the GPU is available again, or the pod ends",
     DifferenceKind.AGENT_BEHIND: "the agent adopts the devices that kubelet lists, and releases those of pods that "
@@ -169,7 +169,8 @@ def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
     if not may_hold_ungranted_gpus(pod):
         return ""
     why = f" ({pod.record})" if pod.record else ""
-    return f"pod {pod.key} runs without a grant, and the node's agent has not reported which devices the pod holds{why}"
+    lead = f"pod {pod.key} runs without a valid grant"
+    return f"{lead}, and the node's agent has not reported which devices the pod holds{why}"
 
 
 def closed_devices(pod: PodBook, counted: Grant | str, devices: Mapping[str, Device]) -> dict[str, str]:
@@ -183,7 +184,7 @@ def closed_devices(pod: PodBook, counted: Grant | str, devices: Mapping[str, Dev
     if isinstance(counted, str) and counted:
         why[""] = counted
     if pod.grant is None and pod.started:
-        problem = f"pod {pod.key} runs without a grant, and no agent reports which devices the pod holds"
+        problem = f"pod {pod.key} runs without a valid grant, and no agent reports which devices the pod holds"
         why |= dict.fromkeys(pod.families, problem)
     if not why:
         return {}
@@ -206,7 +207,7 @@ def _unannotated_holding(pod: PodBook, books: NodeRecords) -> HeldPod | None:
         return HeldPod(pod.namespace, pod.name, pod.uid, why, booked.containers)
     gpus = (books.kubelet or {}).get(pod.key, frozenset())
     if gpus:
-        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.STRANGER, uuids=tuple(sorted(gpus)))
+        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.NEVER_GRANTED, uuids=tuple(sorted(gpus)))
     return HeldPod(pod.namespace, pod.name, pod.uid, why) if may_hold_ungranted_gpus(pod) else None
 
 
@@ -222,13 +223,15 @@ def _pod_differences(books: NodeRecords) -> Iterator[BookDifference]:
             continue
         truth = _unannotated_holding(pod, books) if has_records else word
         if truth is not None and truth.gpus:
-            lost = DifferenceKind.STRANGER if truth.why is HeldReason.STRANGER else DifferenceKind.GRANT_LOST
-            detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
+            lost = DifferenceKind.NEVER_GRANTED if truth.why is HeldReason.NEVER_GRANTED else DifferenceKind.GRANT_LOST
+            detail = pod.problem or ("" if lost is DifferenceKind.NEVER_GRANTED else "its grant annotation was removed")
             yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.gpus)), detail)
         if word is None and (truth is not None or may_hold_ungranted_gpus(pod)):
             yield BookDifference(DifferenceKind.UNREPORTED, books.node, pod.key, detail=pod.problem)
         elif has_records and word != truth:
-            yield BookDifference(DifferenceKind.REPORT_STALE, books.node, pod.key, detail="its devices have changed")
+            yield BookDifference(
+                DifferenceKind.REPORT_STALE, books.node, pod.key, detail="it no longer matches what the pod holds"
+            )
     for each in () if books.disputes is None else books.disputes.refused:
         detail = each.reason + (f", blocked by {', '.join(each.in_the_way)}" if each.in_the_way else "")
         yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
@@ -293,5 +296,5 @@ def _scheduler_differences(books: NodeRecords) -> Iterator[BookDifference]:
             key = of_pod.get(uid) or (counted.key if counted else "")
             yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, key)
     for uuid in sorted(wanted.closed.keys() ^ books.scheduler.closed.keys()):
-        detail = wanted.closed.get(uuid) or "the GPU is disputed for an unknown reason"
+        detail = wanted.closed.get(uuid) or "the scheduler still treats the GPU as disputed"
         yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, uuids=(uuid,), detail=detail)

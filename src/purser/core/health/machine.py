@@ -101,12 +101,12 @@ class GpuHealth(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> HealthCause | None:
-        """The gravest cause, the first of equal ones; None while the GPU is healthy."""
-        return max(self.causes, key=lambda cause: cause.state.gravity, default=None)
+        """The most severe cause, the first of equal ones; None while the GPU is healthy."""
+        return max(self.causes, key=lambda cause: cause.state.severity, default=None)
 
     @property
     def state(self) -> HealthState:
-        """That of the gravest cause."""
+        """That of the most severe cause."""
         return HealthState.HEALTHY if self.cause is None else self.cause.state
 
     @property
@@ -135,18 +135,18 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
         state,
         describe(xid),
         _advice(xid, state, reports_recovery_action=health.seen.reports_recovery_action),
-        until_reset=state.gravity >= HealthState.NEEDS_RESET.gravity,
+        until_reset=state.severity >= HealthState.NEEDS_RESET.severity,
         reset_seen=any(_implies_reset(cause) for cause in health.causes),
     )
     others = [cause for cause in health.causes if cause.sign is not Sign.XID]
     known = next((cause for cause in health.causes if cause.sign is Sign.XID), None)
     if known is None:
         return msgspec.structs.replace(health, causes=(*health.causes, new))
-    if known.state.gravity < state.gravity:
+    if known.state.severity < state.severity:
         return msgspec.structs.replace(health, causes=(*others, new))
-    is_as_grave = known.state is state
+    is_as_severe = known.state is state
     merged = msgspec.structs.replace(
-        known, absent_since=None, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
+        known, absent_since=None, reset_seen=new.reset_seen if is_as_severe else known.reset_seen
     )
     return _with_cause(health, merged)
 
@@ -164,7 +164,7 @@ def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, 
         cause = msgspec.structs.replace(cause, reset_seen=cause.reset_seen or reset_seen)
         again = shown.pop(cause.sign, None)
         if again is not None:
-            causes.append(_if_graver(cause, again))
+            causes.append(_if_more_severe(cause, again))
             continue
         since = now if cause.absent_since is None else cause.absent_since
         may_end = not cause.until_reset or cause.reset_seen or signs.recovery_action is RecoveryAction.NONE
@@ -186,9 +186,9 @@ def _with_cause(health: GpuHealth, cause: HealthCause) -> GpuHealth:
     return msgspec.structs.replace(health, causes=causes)
 
 
-def _if_graver(before: HealthCause, now: HealthCause) -> HealthCause:
+def _if_more_severe(before: HealthCause, now: HealthCause) -> HealthCause:
     """The reason of a sign that persists: it is not reported again until it becomes worse."""
-    if now.state.gravity > before.state.gravity:
+    if now.state.severity > before.state.severity:
         return now
     if now.sign is Sign.FABRIC and now.words != before.words:  # a registration that goes on, or fails
         return now
@@ -197,7 +197,7 @@ def _if_graver(before: HealthCause, now: HealthCause) -> HealthCause:
 
 def _implies_reset(cause: HealthCause) -> bool:
     """Whether a GPU with this cause will have been reset when it answers and asks for nothing again."""
-    return cause.sign in (Sign.CALL, Sign.RECOVERY_ACTION) and cause.state.gravity >= HealthState.NEEDS_RESET.gravity
+    return cause.sign in (Sign.CALL, Sign.RECOVERY_ACTION) and cause.state.severity >= HealthState.NEEDS_RESET.severity
 
 
 def _advice(xid: int, state: HealthState, *, reports_recovery_action: bool) -> str:

@@ -8,7 +8,7 @@ from purser.core.health.signs import FaultKind, RecoveryAction
 
 
 class HealthState(StrEnum):
-    """How well a GPU is, from the best to the gravest."""
+    """How well a GPU is, from the best to the most severe."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -28,12 +28,12 @@ class HealthState(StrEnum):
         return self in (HealthState.HEALTHY, HealthState.DEGRADED)
 
     @property
-    def gravity(self) -> int:
+    def severity(self) -> int:
         """For comparing: 0 is healthy."""
-        return _GRAVITY[self]
+        return _SEVERITY[self]
 
 
-_GRAVITY = {state: gravity for gravity, state in enumerate(HealthState)}
+_SEVERITY = {state: severity for severity, state in enumerate(HealthState)}
 
 _STATE_BY_ACTION: Mapping[Action, HealthState] = {
     Action.IGNORE: HealthState.HEALTHY,

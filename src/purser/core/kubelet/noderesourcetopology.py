@@ -184,7 +184,9 @@ def _cpus(counts: Counts) -> Iterator[Cpu]:
     for number, of_zone in counts.items():
         last = first + _cpu_count(of_zone).capacity
         if last > MAX_CPU + 1:
-            raise TopologyError(f"zone node-{number}: a node with {last} CPUs, more than the maximum of {MAX_CPU + 1}")
+            raise TopologyError(
+                f"zone node-{number}: the node has {last} CPUs or more, but at most {MAX_CPU + 1} are supported"
+            )
         yield from (Cpu(cpu, number, number, cpu, number) for cpu in range(first, last))
         first = last
 
@@ -238,7 +240,7 @@ def _device_state(counts: Counts) -> DeviceManagerState:
     names = {name for of_zone in counts.values() for name in of_zone if "/" in name}
     total = sum(count.capacity for of_zone in counts.values() for name, count in of_zone.items() if name in names)
     if total > MAX_TOPOLOGY_DEVICES:
-        raise TopologyError(f"{total} devices on one node, more than the maximum of {MAX_TOPOLOGY_DEVICES}")
+        raise TopologyError(f"the node has {total} devices, more than the maximum of {MAX_TOPOLOGY_DEVICES}")
     return DeviceManagerState({name: _resource(name, counts) for name in sorted(names)})
 
 

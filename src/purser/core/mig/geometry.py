@@ -33,20 +33,21 @@ class MigGeometry(msgspec.Struct, frozen=True):
         taken = bits_of(self.kind, placement)
         if taken & self.mask:
             where = f"{placement.profile} at {placement.start}"
-            raise MigGeometryError(f"{self.kind.name}: {where} overlaps with {_listed(self.instances)}")
+            there = [each for each in self.instances if taken & bits_of(self.kind, each)]
+            raise MigGeometryError(f"{self.kind.name}: {where} overlaps with {_listed(there)}")
         return MigGeometry(self.kind, (*self.instances, placement), self.mask | taken)
 
     def destroyed(self, placement: MigPlacement) -> "MigGeometry":
         """Without it. Raises `MigGeometryError` where it is not there."""
         if placement not in self.instances:
-            where = f"no {placement.profile} at {placement.start}"
-            raise MigGeometryError(f"{self.kind.name}: {where}, but {_listed(self.instances)}")
+            where = f"there is no {placement.profile} at {placement.start}"
+            raise MigGeometryError(f"{self.kind.name}: {where} (instances: {_listed(self.instances)})")
         left = tuple(each for each in self.instances if each != placement)
         return MigGeometry(self.kind, left, self.mask & ~bits_of(self.kind, placement))
 
 
 def _listed(instances: Sequence[MigPlacement]) -> str:
-    return ", ".join(f"{each.profile} at {each.start}" for each in instances) or "nothing"
+    return ", ".join(f"{each.profile} at {each.start}" for each in instances) or "none"
 
 
 def bits_of(kind: MigKind, placement: MigPlacement) -> int:

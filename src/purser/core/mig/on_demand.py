@@ -97,20 +97,26 @@ def overlap(device: Device, instances: Iterable[MigPlacement]) -> str:
     kind = kind_of(device)
     if kind is None:
         return f"GPU kind {device.mig_kind} is unknown"
-    mask, there = taken_mask(device, ()), list(device.mig_held)
+    mask, there = taken_mask(device, ()), {each: _bits(kind, each) for each in device.mig_held}
     for each in instances:
         try:
             bits = bits_of(kind, each)
         except MigGeometryError as error:
             return str(error)
         if mask & bits:
-            return (
-                f"{named(each)} overlaps with "
-                f"{', '.join(map(named, there)) or 'instances that its administrator created'}"
-            )
+            others = [named(other) for other, taken in there.items() if taken & bits]
+            return f"{named(each)} overlaps with {', '.join(others) or 'instances that an administrator created'}"
         mask |= bits
-        there.append(each)
+        there[each] = bits
     return ""
+
+
+def _bits(kind: MigKind, placement: MigPlacement) -> int:
+    """What an instance takes; 0 where that is not known."""
+    try:
+        return bits_of(kind, placement)
+    except MigGeometryError:
+        return 0
 
 
 def named(placement: MigPlacement) -> str:

@@ -106,9 +106,9 @@ def find(
         for uid, grant in grants.items()
     }
     for gpu in accounts:
-        for its in _by_pod(gpu.containers).values():
-            finding = _judged(gpu.uuid, its, granted.get(its[0].owner.pod_uid, {}))
-            if finding is not None and not (finding.key.kind is FindingKind.WITHOUT_GRANT and _are_held(its, held)):
+        for uses in _by_pod(gpu.containers).values():
+            finding = _finding_of(gpu.uuid, uses, granted.get(uses[0].owner.pod_uid, {}))
+            if finding is not None and not (finding.key.kind is FindingKind.WITHOUT_GRANT and _are_held(uses, held)):
                 found[finding.key] = finding
         used_mib = sum(process.memory or 0 for process in gpu.foreign) // MIB
         if used_mib > TOLERATED_UNGRANTED_MIB:
@@ -153,13 +153,13 @@ def _by_pod(uses: Iterable[ContainerUse]) -> dict[str, list[ContainerUse]]:
     return found
 
 
-def _are_held(its: Iterable[ContainerUse], held: HeldDevices) -> bool:
-    return all((use.owner.namespace, use.owner.pod, use.device) in held for use in its)
+def _are_held(uses: Iterable[ContainerUse], held: HeldDevices) -> bool:
+    return all((use.owner.namespace, use.owner.pod, use.device) in held for use in uses)
 
 
-def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:
-    owner, used_mib = its[0].owner, sum(use.memory or 0 for use in its) // MIB
-    of_devices = [granted[device] for device in {uuid, *(use.device for use in its)} if device in granted]
+def _finding_of(uuid: str, uses: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:
+    owner, used_mib = uses[0].owner, sum(use.memory or 0 for use in uses) // MIB
+    of_devices = [granted[device] for device in {uuid, *(use.device for use in uses)} if device in granted]
     granted_mib = sum(of_devices)
     if 0 in of_devices:  # the grant does not limit memory
         return None

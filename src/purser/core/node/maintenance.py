@@ -9,13 +9,13 @@ UPGRADE_PENDING = "upgrade-required"
 UPGRADE_FAILED = "upgrade-failed"
 UPGRADE_STEPS = {
     UPGRADE_PENDING: "pending",
-    "cordon-required": "being cordoned",
-    "wait-for-jobs-required": "waits for jobs",
-    "pod-deletion-required": "GPU pods are being evicted",
-    "drain-required": "is being drained",
-    "pod-restart-required": "driver is being replaced",
-    "validation-required": "is being validated",
-    "uncordon-required": "being uncordoned",
+    "cordon-required": "cordoning the node",
+    "wait-for-jobs-required": "waiting for jobs",
+    "pod-deletion-required": "evicting GPU pods",
+    "drain-required": "draining the node",
+    "pod-restart-required": "replacing the driver",
+    "validation-required": "validating the driver",
+    "uncordon-required": "uncordoning the node",
     "upgrade-done": "done",
     UPGRADE_FAILED: "failed",
 }
@@ -39,7 +39,7 @@ def unfinished_upgrade(labels: Mapping[str, str]) -> str:
 
 
 def maintenance_words(cordoned_for: str, upgrade: str) -> str:
-    """What is done to a node, of what the two functions above say: ``driver upgrade: is being drained``; empty if
+    """What is done to a node, of what the two functions above say: ``driver upgrade: draining the node``; empty if
     nothing is."""
     step = f"driver upgrade: {UPGRADE_STEPS.get(upgrade, upgrade)}" if upgrade else ""
     if cordoned_for == "driver-upgrade" and step:

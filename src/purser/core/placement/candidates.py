@@ -107,15 +107,13 @@ class Candidates:
             found.append(known)
         return [share for share, _ in found], [obstacles for _, obstacles in found]
 
-    def instances(
-        self, positions: Positions, wants: Wants, *, hands_on: bool
-    ) -> tuple[MigPlacement | None, ...] | None:
+    def instances(self, positions: Positions, wants: Wants, *, is_init: bool) -> tuple[MigPlacement | None, ...] | None:
         """What a container gets of the GPUs that are cut on demand; None: there is no place beside what the containers
-        before it have. ``hands_on``: the next one gets the same."""
+        before it have. ``is_init``: the next one gets the same."""
         if not self.has_partitioned_gpus:
             return (None,) * len(positions)
         cut = [self.at[place] for place in positions if self.is_partitioned(place)]
-        found = self.cut.take(cut, wants, hands_on=hands_on)
+        found = self.cut.take(cut, wants, is_init=is_init)
         if found is None:
             return None
         left = iter(found)

@@ -274,16 +274,18 @@ class Evaluator:
         if _is_single_size(question.request) and not self._depends_on_device(question.request, question.left):
             can_kubelet_refuse = question.request.kubelet_pod is not None
             examined = (
-                self._live.is_looked_into[question.rows] if can_kubelet_refuse else np.zeros(len(candidates), np.bool_)
+                self._live.has_known_kubelet[question.rows]
+                if can_kubelet_refuse
+                else np.zeros(len(candidates), np.bool_)
             )
             if question.request.gpu_nic is GpuNic.REQUIRED:
                 examined = np.ones(len(candidates), np.bool_)
             elif question.request.gpu_nic is not None:
                 examined = examined | self._live.has_pools[question.rows]
             # Nor do they show which shares a device takes none but alike ones of, and what is a MIG device.
-            examined = examined | self._live.has_alike[question.rows]
+            examined = examined | self._live.has_restricted_shares[question.rows]
             if question.request.containers[0].devices.count > 1:
-                examined = examined | self._live.has_both[question.rows]
+                examined = examined | self._live.has_mig_and_gpus[question.rows]
             candidates = candidates & examined
         places: list[int] = candidates.nonzero()[0].tolist()
         return places
@@ -350,7 +352,7 @@ class Evaluator:
             and request.gpu_nic is None
             and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
             and not any(state.usage.alike for state in node.devices)
-            and not self._live.has_both[self._live.refresh().rows[node.name]]
+            and not self._live.has_mig_and_gpus[self._live.refresh().rows[node.name]]
         )
 
     def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:

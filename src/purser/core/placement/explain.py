@@ -243,8 +243,10 @@ def _relevant_examples(found: _Tally, asked: DeviceRequest) -> list[DeviceState]
 
 
 def _unhealthy(found: _Tally, asked: DeviceRequest) -> str:
-    ill = [state.device for state in _relevant_examples(found, asked) if not state.device.healthy]
-    example = f" (GPU {ill[0].index}: {brief(ill[0].unhealthy_reason)})" if ill and ill[0].unhealthy_reason else ""
+    first = next((each.device for each in _relevant_examples(found, asked) if not each.device.healthy), None)
+    example = ""
+    if first is not None and first.unhealthy_reason:
+        example = f" (GPU {first.index}: {brief(first.unhealthy_reason)})"
     return f"{_is(found)} unhealthy{example}"
 
 
@@ -368,7 +370,10 @@ _SEE_NODE_HINT = f"see the node's condition {DISPUTED_CONDITION}"
 """What a dispute is about, for those who may not read of others' pods."""
 
 _NODE_CLAUSES = {
-    Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
+    Reason.UNREGISTERED: (
+        "has no inventory: no agent runs there, or it has not written one",
+        "have no inventory: no agent runs there, or it has not written one",
+    ),
     Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
     Reason.NOMINATED: (
         "is reserved for nominated pods of the same or higher priority",
@@ -379,8 +384,8 @@ _NODE_CLAUSES = {
         "have too few pairs of a GPU and a network device under the same PCIe switch",
     ),
     Reason.NO_POOL: (
-        "does not have the SR-IOV pool that the pod asks for",
-        "do not have the SR-IOV pool that the pod asks for",
+        "has none of the SR-IOV pools that the pod asks for",
+        "have none of the SR-IOV pools that the pod asks for",
     ),
     Reason.KUBELET_ADMISSION_PENDING: (
         "has pods awaiting kubelet's admission",

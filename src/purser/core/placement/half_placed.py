@@ -166,7 +166,7 @@ class HalfPlacedPod:
             is_init = found.container.kind is ContainerKind.INIT
             if not self._left.holds(demand):
                 return self._refusal(found, candidates.of_devices(positions, rule.OVER_QUOTA), None)
-            instances = candidates.instances(positions, found.wants, hands_on=is_init)
+            instances = candidates.instances(positions, found.wants, is_init=is_init)
             if instances is None:
                 return self._refusal(found, candidates.of_devices(positions, rule.NO_MIG_PLACEMENT), None)
             self.choice.append(tuple(candidates.at[place] for place in positions))

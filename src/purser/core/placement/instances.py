@@ -150,8 +150,8 @@ class InstancePlaces:
                 del costs[at]
         return [*reused, *fresh]
 
-    def take(self, positions: Sequence[int], wants: Wants, *, hands_on: bool) -> list[MigPlacement] | None:
-        """An instance on each of these; None: there is no place. ``hands_on``: the container ends before the next."""
+    def take(self, positions: Sequence[int], wants: Wants, *, is_init: bool) -> list[MigPlacement] | None:
+        """An instance on each of these; None: there is no place. ``is_init``: the container ends before the next."""
         taken: list[MigPlacement] = []
         spare = {at: list(there) for at, there in self._reusable.items()}
         for at in positions:
@@ -166,11 +166,11 @@ class InstancePlaces:
                 if placement is None:
                     return None
                 self._masks[at] = int(tables.then[self._masks[at], column])
-                if hands_on:
+                if is_init:
                     self._reusable[at].append(placement)
             taken.append(placement)
             self.has_taken = True
-        if not hands_on:
+        if not is_init:
             self._reusable = spare
         return taken
 

@@ -244,24 +244,29 @@ def _refused(kubelet: KubeletSnapshot, refusal: KubeletRefusal) -> Refusal:
 def _mismatch(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> Refusal:
     policy = kubelet.node.config.topology_policy
     return _refusal(
-        f"topology manager, policy {policy}: kubelet would use devices of {_numa_words(kubelet, mismatch)}, but other "
+        f"topology manager, policy {policy}: kubelet would use devices {_numa_words(kubelet, mismatch)}, but other "
         "devices have room for the container",
         mismatch.container,
     )
 
 
 def _pool_mismatch(kubelet: KubeletSnapshot, mismatch: PoolMismatch) -> Refusal:
-    policy, nodes = kubelet.node.config.topology_policy, ", ".join(map(str, mismatch.numa_nodes))
+    policy, where = kubelet.node.config.topology_policy, _on_numa_nodes(mismatch.numa_nodes)
     return _refusal(
-        f"topology manager, policy {policy}: kubelet would use devices of {mismatch.resource} on NUMA node {nodes}, "
-        "but none of those are near a GPU for the container",
+        f"topology manager, policy {policy}: kubelet would use devices of {mismatch.resource} {where}, but none of "
+        "those are near a GPU for the container",
         mismatch.container,
     )
 
 
 def _numa_words(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> str:
-    nodes = sorted(set(_numa_nodes(kubelet.state, mismatch.available)))
-    return f"NUMA node {', '.join(map(str, nodes))}" if nodes else "no NUMA node"
+    return _on_numa_nodes(sorted(set(_numa_nodes(kubelet.state, mismatch.available))))
+
+
+def _on_numa_nodes(nodes: Sequence[int]) -> str:
+    if not nodes:
+        return "on no NUMA node"
+    return f"on NUMA node{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes))}"
 
 
 def _numa_nodes(state: KubeletState, uuids: Collection[str]) -> Iterator[int]:

@@ -14,6 +14,7 @@ from purser.core.placement.granted import Positions
 from purser.core.placement.reasons import Reason, Refusal
 from purser.core.placement.sparing import Sparing
 from purser.core.sriov.pairs import FreePlace, Pairing, PoolAsk, Taken
+from purser.core.wording import counted
 
 
 class PodPools:
@@ -139,6 +140,5 @@ def pick_near_nics(asked: Sequence[PoolAsk], switches: Sequence[PcieSwitches], p
 
 
 def _too_few_pairs(container: str, pairs: int, wanted: int) -> Refusal:
-    found = f"{pairs} of {wanted}" if pairs else "none"
-    detail = f"{found} of its GPUs would have a network device under the same PCIe switch"
+    detail = f"{pairs} of the {counted(wanted, 'pair')} that a container needs"
     return Refusal(((Reason.TOO_FEW_PAIRS, 1),), container=container, detail=detail)

@@ -16,7 +16,12 @@ from purser.core.model import ContainerRequest
 class Reason(ExplainedReason):
     """HAMi's words, so that its users and their alerts keep reading what they know; where it has none, Purser's."""
 
-    NOT_HEALTHY = "CardNotHealth", "GPU", "The GPU is unhealthy.", "See event GpuUnhealthy on the node."
+    NOT_HEALTHY = (
+        "CardNotHealth",
+        "GPU",
+        "The GPU is unhealthy, or no device plugin serves it at the moment.",
+        "The message gives the cause. For an unhealthy GPU, see also event GpuUnhealthy on the node.",
+    )
     CORDONED = (
         "GpuCordoned",
         "GPU",
@@ -31,10 +36,12 @@ class Reason(ExplainedReason):
     TYPE_MISMATCH = (
         "CardTypeMismatch",
         "GPU",
-        "The pod's annotations do not allow the GPU's model or mode; or the GPU is in MIG mode, and the container "
-        "asks for several GPUs.",
-        "Allow more models, or add a node that has an allowed model. On GPUs in MIG mode, ask for one GPU per "
-        "container, or for MIG devices by name, such as nvidia.com/mig-1g.10gb.",
+        "The GPU is not of the kind that the container asks for: the pod's annotations exclude its model or mode, its "
+        "node lists it under another resource name, it is in MIG mode and the container asks for several GPUs, or it "
+        "cannot be divided as the container asks.",
+        "The message says what the container asks for and what is available. Allow more models, or add a node that has "
+        "an allowed model. On GPUs in MIG mode, ask for one GPU per container, or for MIG devices by name, such as "
+        "nvidia.com/mig-1g.10gb.",
     )
     NUMA_NOT_FIT = (
         "NumaNotFit",
@@ -77,7 +84,8 @@ class Reason(ExplainedReason):
     EXCLUSIVE_CONFLICT = (
         "ExclusiveDeviceAllocateConflict",
         "GPU",
-        "The pod requires exclusive use of the GPU but other pods use it, or another pod has exclusive use.",
+        "Other pods use the GPU, but the pod requires exclusive use, or an idle GPU because of policy mutex; or "
+        "another pod has exclusive use.",
         "Wait until these pods end.",
     )
     QUOTA_NOT_FIT = (
@@ -282,7 +290,7 @@ def build_refusal(
 
 
 def dispute_detail(uuid: str, why: str) -> str:
-    """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a grant``."""
+    """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a valid grant``."""
     return f"GPU {uuid} is disputed: {why}"
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from purser.core.device.slicing import SliceAsk, counted_percent, slice_profile_for
 from purser.core.fleet import rule
-from purser.core.fleet.arrays import KINDS, FleetArrays, Model, Rows
+from purser.core.fleet.arrays import POD_KINDS, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
 from purser.core.fleet.free_resources import MANY
 from purser.core.fleet.rule import FleetColumns, GpuDemand
@@ -291,7 +291,7 @@ def is_share(shape: PodShape, memory_mib: int) -> bool:
 
 def kind_by_row(view: View) -> Ints:
     """The kind (see `Take.kind`) that the shape would be on each row, by the memory of the node's first GPU."""
-    whole = min(view.shape.gpu_count, KINDS - 1)
+    whole = min(view.shape.gpu_count, POD_KINDS - 1)
     of_model = (0 if is_share(view.shape, model.memory_mib) else whole for model in view.fleet.models)
     return np.array([*of_model, whole], np.int64)[view.model]  # the last for nodes without GPUs
 

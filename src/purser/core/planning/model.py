@@ -40,7 +40,7 @@ class GpuPod(msgspec.Struct, frozen=True):
     """What it asks for, and what its replacement will ask for."""
     returns: bool = True
     """Whether a controller recreates it."""
-    stays: str = ""
+    stay_reason: str = ""
     """Why it is not evicted, to follow its name; empty: it may be."""
     nodes: frozenset[str] | None = None
     """Where its replacement may go by kube-scheduler's own rules; None: to any node."""

@@ -63,7 +63,7 @@ def holders(occupancy: Occupancy, node: str) -> dict[str, frozenset[str]]:
 def evictable_pod(occupancy: Occupancy, uid: str) -> GpuPod | None:
     """The pod, where it may be evicted."""
     pod = occupancy.pods.get(uid)
-    if pod is None or pod.stays or (pod.budget and occupancy.allowed.get(pod.budget, 0) < 1):
+    if pod is None or pod.stay_reason or (pod.budget and occupancy.allowed.get(pod.budget, 0) < 1):
         return None
     return pod
 

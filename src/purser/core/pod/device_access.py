@@ -242,7 +242,7 @@ def _find_in_volumes(pod: PodManifest) -> Iterator[Finding]:
             if mount.name in hosts and _reaches_device_files(hosts[mount.name], mount):
                 yield Finding(
                     f'container "{container.name}" mounts a device file of volume "{_truncate(mount.name)}"',
-                    "remove that",
+                    "remove the mount",
                 )
 
 
@@ -276,7 +276,7 @@ def _find_in_containers(pod: PodManifest) -> Iterator[Finding]:
             if _plain(path).startswith(_DEVICE_MOUNTS):
                 yield Finding(
                     f'container "{container.name}" mounts {_truncate(path)}, which names GPUs that were not granted',
-                    "remove that",
+                    "remove the mount",
                 )
 
 
@@ -335,10 +335,12 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
             "its grant"
         )
         yield from _variables(
-            container, MPS, "which would make it use a different MPS daemon from the one for its share", "remove it"
+            container, MPS, "which would give it a different MPS daemon or a different part of one", "remove it"
         )
         if by_library:
-            yield from _variables(container, LOADER_VARIABLES, "which loads libraries before HAMi-core's", instead)
+            yield from _variables(
+                container, LOADER_VARIABLES, "which loads libraries before HAMi-core's, or in its place", instead
+            )
     if is_share:
         instead = "remove it, or ask for whole GPUs (nvidia.com/gpu alone)"
         yield from _variables(
@@ -355,15 +357,19 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
         )
     for path in _mount_targets(container):
         plain = _plain(path)
-        if (
+        if _has_parent_references(path):
+            yield Finding(
+                f'container "{container.name}" asks for GPUs and mounts {_truncate(path)}, a path with ".."',
+                'write the path without ".."',
+            )
+        elif (
             _DEVICE_FILES.match(plain)
             or _is_within(plain, _MOUNTS_OF_DEVICES)
-            or _has_parent_references(path)
             or (limited and (_is_within(plain, _MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
         ):
             yield Finding(
                 f'container "{container.name}" asks for GPUs and mounts {_truncate(path)}, where Purser\'s agent or '
-                "NVIDIA's runtime places the files that limit it",
+                "NVIDIA's runtime places its devices or the files that limit it",
                 "mount it elsewhere",
             )
 

@@ -131,5 +131,5 @@ def _named(words: type[Word], subject: str, name: str) -> Word:
     try:
         return words(name)
     except ValueError:
-        there_are = ", ".join(sorted(words))
-        raise ValueError(f"unknown policy {name[:64]!r} for {subject}: must be one of {there_are}") from None
+        known = ", ".join(sorted(words))
+        raise ValueError(f"unknown policy {name[:64]!r} for {subject}: must be one of {known}") from None

@@ -176,7 +176,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
 
 def settings_without_effect(file: PluginFile) -> tuple[str, ...]:
     """What the file says and Purser does not go by, a sentence each."""
-    found = ((key, instead) for key, is_said, instead in _WITHOUT_EFFECT if is_said(file.flags))
+    found = ((key, instead) for key, is_set, instead in _WITHOUT_EFFECT if is_set(file.flags))
     return tuple(f"{FILE}: flags.{key} has no effect: {instead}" for key, instead in found)
 
 
@@ -213,7 +213,7 @@ def _named(
 
 
 def _no_resource_sentence(mig: NodeMigDevice, index: str) -> str:
-    write = 'add one to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
+    write = 'add an entry to resources.mig ({pattern: "' + mig.profile + '", name: nvidia.com/mig-NAME})'
     return (
         f"MIG device {index} is {mig.profile}, which is a part of a GPU instance; the device is ignored because no "
         f"resource matches this profile. Create a compute instance that fills the GPU instance, or {write}"

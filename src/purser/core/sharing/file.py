@@ -224,8 +224,8 @@ class SetAside(msgspec.Struct, frozen=True):
         unknown = [*sorted(self.uuids - uuids), *(f"index {each}" for each in sorted(self.indexes - indexes))]
         has = ", ".join(map(str, sorted(indexes))) or "none"
         return tuple(
-            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, but the node does not have this GPU: use a "
-            f"UUID, or one of the indexes {has}"
+            f"{self.said_by} names {brief(each, MAX_RESOURCE_NAME)}, but the node does not have this GPU: use the "
+            f"UUID or index of one of the node's GPUs (indexes: {has})"
             for each in unknown[:MAX_NOTES]
         )
 
@@ -264,7 +264,7 @@ def plugin_file(value: Any) -> ReadFile:
 def _check_version(tidy: Any) -> None:
     """What another version means by any of its keys is not known."""
     if not isinstance(tidy, dict):
-        raise SharingError(f"{FILE} is not an object: must be keys and values, with version: v1 first")
+        raise SharingError(f"{FILE} is not an object: must be keys and values, such as version: v1")
     if (version := tidy.get("version", "v1")) not in ("", "v1"):
         raise SharingError(f"{FILE}: version is {brief(version)}, but must be v1, the only supported version")
 
@@ -322,7 +322,7 @@ def _empty_section_problems(sharing: Sharing) -> Iterator[str]:
     for way, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
         if section is not None and not section.resources:
             write = _ADVICE[Replicas, "resources"]
-            yield f"{FILE}: sharing.{way}.resources has no valid entry: must be {write}. No device is shared"
+            yield f"{FILE}: sharing.{way}.resources has no valid entry: must be {write}. It shares no device"
 
 
 MAX_PROBLEMS = 50

@@ -127,7 +127,7 @@ def _notes(node: _Node, where: str) -> Iterator[str]:
         (
             "devicesplitcount",
             bool(node.devicesplitcount),
-            "the chart value agent.slots sets how many pods share a GPU",
+            "the chart value agent.slots sets how many containers can share a GPU",
         ),
         ("devicememoryscaling", node.devicememoryscaling not in (None, 0, 1), no_overcommit),
         ("devicecorescaling", node.devicecorescaling not in (None, 0, 1), no_overcommit),

@@ -162,17 +162,20 @@ def _conflicts(file: PluginFile, found: PluginSettings) -> Iterator[tuple[str, s
     """What does not go together: which part of the file is the later word, and a sentence."""
     if found.imex_channels not in ((), (0,)):
         at = "imex.channelIDs"
-        yield at, f"{FILE}: {at} is {list(found.imex_channels)}, but must be empty or contain only 0"
+        yield at, f"{_place(file, at)} is {list(found.imex_channels)}, but must be empty or contain only 0"
     if file.sharing.mps is not None and found.mig_strategy in (MigStrategy.MIXED, MigStrategy.ON_DEMAND):
         restriction = f"works only with the MIG strategies none and single, not with {found.mig_strategy}"
         yield "sharing.mps", f"{FILE}: sharing.mps {restriction}: use sharing.timeSlicing, or another flags.migStrategy"
     if found.device_ids == "index" and found.mig_strategy is MigStrategy.ON_DEMAND:
         at = "flags.plugin.deviceIDStrategy"
-        restriction = (
-            "deviceIDStrategy index does not work with the MIG strategy on-demand, because the indexes of MIG "
-            "devices change"
-        )
-        yield at, f"{FILE}: {restriction}. Use uuid"
+        restriction = "index does not work with the MIG strategy on-demand, because the indexes of MIG devices change"
+        yield at, f"{_place(file, at, 'deviceIDStrategy')} {restriction}. Use uuid"
+
+
+def _place(file: PluginFile, at: str, name: str = "") -> str:
+    """What a sentence on a setting begins with: with the file only where the file says it, and not an option or a
+    variable."""
+    return f"{FILE}: {name or at}" if _value_at(file, at) is not None else name or at
 
 
 def _only_field(file: PluginFile, at: str) -> PluginFile:

@@ -176,7 +176,7 @@ class StateReplica(msgspec.Struct, frozen=True):
         if not self.name:
             return ("this replica of the scheduler does not place pods, so it does not know why they wait",)
         return (
-            f"{self.name} is not the leader, so it does not place pods or know reasons; the leader is "
+            f"{self.name} is not the leader, so it does not place pods or know why they wait; the leader is "
             f"{self.leader or 'unknown'}",
         )
 

@@ -107,7 +107,7 @@ def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
     check_names(gpu)
     mode = _MODES.get(gpu.mode)
     if mode is None:
-        raise RegisterError(f"GPU {gpu.id[:64]!r} has mode {gpu.mode[:20]!r}")
+        raise RegisterError(f"GPU {gpu.id[:64]!r} has unknown mode {gpu.mode[:20]!r}")
     if gpu.count < 0 or not 0 <= gpu.devmem <= _HAMI_MAX_INT32 or not 0 <= gpu.devcore <= _HAMI_MAX_INT32:
         raise RegisterError(
             f"invalid GPU {gpu.id[:64]!r}: {counted(gpu.count, 'slot')}, {gpu.devmem} MiB and {gpu.devcore}% of "

@@ -42,12 +42,12 @@ def after_reset(gpu: GpuState) -> GpuState:
 
 def with_failure(gpu: GpuState, failure: CallFailure) -> GpuState:
     """One more call fails. Raises ValueError where the library has no room for another one."""
-    return replace(gpu, failures=_append_failure(gpu.failures, failure))
+    return replace(gpu, failures=_append_failure(gpu.failures, failure, "fail"))
 
 
 def with_hanging(gpu: GpuState, call: str) -> GpuState:
     """One more call hangs. Raises ValueError where the library has no room for another one."""
-    return replace(gpu, hanging=_append_failure(gpu.hanging, call))
+    return replace(gpu, hanging=_append_failure(gpu.hanging, call, "hang"))
 
 
 def with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> GpuState:
@@ -58,11 +58,12 @@ def with_process(gpu: GpuState, process: ProcessState, room_mib: int | None) -> 
     """
     without = without_process(gpu, process.pid)
     others = without.processes
-    free_mib = gpu.model.memory_mib - without.total_used_mib - gpu.model.reserved_mib
+    where, free_mib = gpu.uuid, gpu.model.memory_mib - without.total_used_mib - gpu.model.reserved_mib
     if room_mib is not None:
+        where = f"the MIG device on {gpu.uuid}"
         free_mib = room_mib - sum(p.memory_mib for p in others if p.gpu_instance == process.gpu_instance)
     if process.memory_mib > free_mib:
-        raise ValueError(f"{gpu.uuid} has only {free_mib} MiB free, but the process needs {process.memory_mib} MiB")
+        raise ValueError(f"{where} has only {free_mib} MiB free, but the process needs {process.memory_mib} MiB")
     if len(others) == MAX_PROCESSES:
         raise ValueError(f"{gpu.uuid} already has {MAX_PROCESSES} processes, the maximum of the simulated driver")
     before = next((each for each in gpu.processes if each.pid == process.pid), process)
@@ -142,7 +143,7 @@ def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkS
     return replace(gpu, nvlinks=tuple(links))
 
 
-def _append_failure(several: tuple[T, ...], one: T) -> tuple[T, ...]:
+def _append_failure(several: tuple[T, ...], one: T, verb: str) -> tuple[T, ...]:
     if one not in several and len(several) == MAX_FAILURES:
-        raise ValueError(f"{MAX_FAILURES} calls are already set to fail or hang: clear them first")
+        raise ValueError(f"{MAX_FAILURES} calls are already set to {verb}: clear them first")
     return tuple(dict.fromkeys((*several, one)))

@@ -137,8 +137,8 @@ def machine_problems(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Itera
     bearing = sum(bool(each.cpus) for each in numa or DEFAULT_NUMA)
     if topology.sockets is not None and (topology.sockets > bearing or bearing % topology.sockets):
         yield (
-            f"cpu.sockets: {bearing} NUMA nodes with CPUs cannot be divided evenly among {topology.sockets} sockets: "
-            f"must be a divisor of {bearing}"
+            f"cpu.sockets: {counted(bearing, 'NUMA node')} with CPUs cannot be divided evenly among "
+            f"{topology.sockets} sockets: must be a divisor of {bearing}"
         )
 
 

@@ -108,7 +108,9 @@ class SimulatedDriver:
             # A copy, not a link: the loader takes two names of one file for one library.
             write_atomically(folder / LIBRARY, library.read_bytes())
         elif kind is DriverKind.LIBRARY:
-            raise RuntimeError("the simulated NVIDIA library needs a C compiler: install gcc or clang")
+            raise RuntimeError(
+                "the simulated NVIDIA library cannot be compiled: install gcc or clang, or see the log for the error"
+            )
         else:
             (folder / LIBRARY).unlink(missing_ok=True)
         write_atomically(folder / _PROFILE_FILE, msgspec.json.encode(profile))

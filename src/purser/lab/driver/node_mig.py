@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from purser.core.wording import counted
 from purser.lab.driver.files import load, load_mig, lock_folder, save_mig
 from purser.lab.driver.mig import (
     MigRefusedError,
@@ -74,7 +75,8 @@ def create_mig(
         offered = offered_profile(of_gpu, mig, profile, start)
         part = next((each for each in offered.compute if each.slices == (slices or offered.slices)), None)
         if part is None:
-            raise ValueError(f"{profile} does not support a compute instance with {slices} slices")
+            wanted = counted(slices or offered.slices, "slice")
+            raise ValueError(f"{profile} does not support a compute instance with {wanted}")
         mig, instance = create_instance(of_gpu, mig, offered, start)
         mig, compute = create_compute(of_gpu, mig, instance, part)
         return mig, mig_uuid(of_gpu.uuid, instance, compute)

@@ -215,9 +215,10 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
         for index, each in enumerate(self.gpus):
             if gpu in (index, each.uuid):
                 return index
-        raise LookupError(
-            f"node {self.node} has no GPU {gpu}: must be an index from 0 to {len(self.gpus) - 1}, or a UUID"
-        )
+        if not self.gpus:
+            raise LookupError(f"node {self.node} has no GPUs")
+        which = "index 0" if len(self.gpus) == 1 else f"an index from 0 to {len(self.gpus) - 1}"
+        raise LookupError(f"node {self.node} has no GPU {gpu}: must be {which}, or a UUID")
 
 
 def initial_state(node: str, profile: NodeProfile) -> DriverState:

@@ -169,7 +169,7 @@ class DisputeBook:
         """Whether the node's agent says that a pod without a grant has ids of kubelet's."""
         disputes = self._disputes.get(node)
         return disputes is not None and any(
-            each.uid == uid and each.why is HeldReason.STRANGER for each in disputes.held
+            each.uid == uid and each.why is HeldReason.NEVER_GRANTED for each in disputes.held
         )
 
     def update_fleet(self, name: str) -> None:

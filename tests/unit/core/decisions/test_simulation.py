@@ -175,7 +175,7 @@ def test_whatever_the_records_say_it_is_one_sentence(data) -> None:
         (ShapePlaced(-1), "shape -1"),
         (ShapePlaced(0, 700, (0,)), "row 700"),
         (ShapePlaced(0, 1, (7,)), "has no GPU 7"),
-        (ShapeReleased(0, 0, (0,), (1 << 14,)), "GPU 0 would release an amount that was never allocated on it"),
+        (ShapeReleased(0, 0, (0,), (1 << 14,)), "GPU 0 would release more than is allocated on it"),
         (SimulationStart(1, "", "purser", 0, False, Mix()), "not a simulation's record"),
     ],
 )
@@ -193,7 +193,7 @@ def test_other_versions_of_the_format() -> None:
     nowhere = [tuple(each[:2]) if each[0] == 5 and each[2] < 0 else each for each in plain]
     assert replayed(framed(map(msgspec.msgpack.encode, nowhere))) == replayed(LOG)
     plain[0][1] = LOG_FORMAT + 1
-    assert f"the log has format {LOG_FORMAT + 1}, but this version of Purser reads 1 to {LOG_FORMAT}" in broken(
+    assert f"the log has format {LOG_FORMAT + 1}, but this version of Purser reads formats 1 to {LOG_FORMAT}" in broken(
         framed(map(msgspec.msgpack.encode, plain))
     )
 

@@ -26,7 +26,7 @@ def pod(*resources: str, **annotations: str) -> PodManifest:
         ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
         ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
         ("hygon.com/dcunum", "Hygon DCU in its chart value vendors"),
-        ("enflame.com/vgcu", "does not support these devices"),
+        ("enflame.com/vgcu", "does not support this resource"),
     ],
 )
 def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, words: str) -> None:

@@ -22,7 +22,7 @@ from purser.core.node.annotations import MAX_NODE_MESSAGE_BYTES
 
 NODE = "n"
 DEVICES = {uuid: Device(uuid, index, "T4", 1000, slots=3) for index, uuid in enumerate("abc")}
-LEFT_TO_PODS = {DifferenceKind.GRANT_LOST, DifferenceKind.STRANGER}
+LEFT_TO_PODS = {DifferenceKind.GRANT_LOST, DifferenceKind.NEVER_GRANTED}
 
 
 def a_grant(uid, uuid, memory):
@@ -62,7 +62,7 @@ def random_books(dice):
         pods.append(PodBook("ns", f"x{number}", f"x{number}", started=dice.random() < 0.5))
     if dice.random() < 0.3:
         agent["ended"] = a_grant("ended", "a", 100)
-    stale = HeldPod("ns", "ended", "ended", HeldReason.STRANGER, uuids=("b",))
+    stale = HeldPod("ns", "ended", "ended", HeldReason.NEVER_GRANTED, uuids=("b",))
     told = dice.choice([None, NodeDisputes(NODE), NodeDisputes(NODE, (stale,))])
     scheduler = SchedulerBook({"ended": a_grant("ended", "c", 900)}, {"a": "once"})
     return NodeRecords(NODE, DEVICES, tuple(pods), agent, kubelet, told, scheduler)

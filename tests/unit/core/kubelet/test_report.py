@@ -247,8 +247,8 @@ def test_a_text_that_is_no_report_is_an_error(text, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        pytest.param({"resources": {"a/b": {"groups": [[None, True, [["x", "0-999999"]]]]}}}, "more than", id="many"),
-        pytest.param({"held": [["u", f"c{n}", {"a/b": [["x", "0-65535"]]}] for n in range(9)]}, "more than", id="held"),
+        pytest.param({"resources": {"a/b": {"groups": [[None, True, [["x", "0-999999"]]]]}}}, "too many", id="many"),
+        pytest.param({"held": [["u", f"c{n}", {"a/b": [["x", "0-65535"]]}] for n in range(9)]}, "too many", id="held"),
         pytest.param({"held": [["u", "c", {"a/b": [["x", "7-3"]]}]]}, "not a range", id="a backward range"),
         pytest.param({"held": [["u", "c", {"a/b": [["x", "1,,2"]]}]]}, "not a range", id="an empty range"),
         pytest.param({"resources": {"a/b": {"groups": [[[9999], True, []]]}}}, "NUMA node 9999", id="node"),

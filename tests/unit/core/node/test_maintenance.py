@@ -11,7 +11,7 @@ MARK = "purser.dev/cordoned-by"
 @pytest.mark.parametrize(
     ("labels", "annotations", "cordoned", "words"),
     [
-        ({STEP: "drain-required"}, {MARK: "driver-upgrade"}, True, "driver upgrade: is being drained"),
+        ({STEP: "drain-required"}, {MARK: "driver-upgrade"}, True, "driver upgrade: draining the node"),
         ({STEP: "upgrade-required"}, {}, False, "driver upgrade: pending"),
         ({STEP: "of-another-operator"}, {}, False, "driver upgrade: of-another-operator"),
         ({STEP: "upgrade-done"}, {MARK: "mig-change"}, True, "MIG change"),

@@ -69,7 +69,8 @@ def test_reasons_are_counted_by_nodes_and_gpus_and_the_largest_comes_first() -> 
     wanted = DeviceRequest(1, memory_mib=10240, models_allowed=("T4",))
     assert why(state, wanted, nodes=("n0", "n1", "n2", "cpu")) == (
         "16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); 4 GPUs on 1 node do not match the "
-        "pod's request: a model with T4 (available: A100); 1 node has no inventory: no agent runs there"
+        "pod's request: a model with T4 (available: A100); 1 node has no inventory: no agent runs there, or it has not "
+        "written one"
     )
 
 

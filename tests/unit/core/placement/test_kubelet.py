@@ -151,7 +151,7 @@ def test_a_node_whose_aligned_gpus_have_no_room_is_passed_over():
         bind(fleet, pod(uid, 1, 1, 40000))
         report_admitted(fleet, uid)
     found = refusal(fleet, pod("e", 1, 1, 40000))
-    assert "would use devices of NUMA node 0" in found.message
+    assert "would use devices on NUMA node 0" in found.message
 
 
 def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:

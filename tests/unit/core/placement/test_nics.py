@@ -133,10 +133,10 @@ def test_a_pod_that_requires_pairs_goes_where_they_are_or_waits():
     too_few = dict.fromkeys(("none", "one"), Reason.TOO_FEW_PAIRS)
     no_pool = dict.fromkeys(("old", "other"), Reason.NO_POOL)
     assert reasons == too_few | no_pool | {"missing": Reason.UNREGISTERED}
-    assert found.refusals["one"].detail == "1 of 2 of its GPUs would have a network device under the same PCIe switch"
+    assert found.refusals["one"].detail == "1 of the 2 pairs that a container needs"
     said = explain(found.refusals, asks, fleet)
     assert "2 nodes have too few pairs of a GPU and a network device under the same PCIe switch" in said
-    assert "2 nodes do not have the SR-IOV pool that the pod asks for" in said
+    assert "2 nodes have none of the SR-IOV pools that the pod asks for" in said
     refusal = Evaluator(fleet).place("old", asks)
     assert isinstance(refusal, Refusal)
     assert (refusal.message, refusal.resolvable) == ("GpuNicPoolNotFound", False), "it would not help to evict pods"

@@ -195,6 +195,6 @@ def test_the_ledger_refuses_by_itself_what_is_not_alike():
 
 def test_init_containers_and_those_after_them_ask_for_one_size():
     kinds = (ContainerKind.INIT, ContainerKind.APP)
-    with pytest.raises(DialectError, match="ask for 49152 MiB and 24576 MiB: all containers must ask for the same"):
+    with pytest.raises(DialectError, match="ask for 49152 MiB and 24576 MiB: all containers must ask for shares"):
         pod("p", HALF, QUARTER, kinds=kinds)
     assert try_(World(xpus(1)), pod("p", HALF, HALF, kinds=kinds)) == [("x0",), ("x0",)]

@@ -40,7 +40,7 @@ def carry_out(occupancy: Occupancy, made: RoomPlan) -> None:
     rooms = {uuid for room in made.rooms for uuid in room.uuids}
     for step in made.steps:
         pod = occupancy.pods[step.uid]
-        assert not pod.stays and (not pod.budget or occupancy.allowed[pod.budget] > down)
+        assert not pod.stay_reason and (not pod.budget or occupancy.allowed[pod.budget] > down)
         grant = fleet.ledger.release(step.uid)
         assert grant is not None and grant.node == step.node
         if not step.to:
@@ -150,7 +150,7 @@ def test_the_bound_knows_that_a_pod_on_several_gpus_leaves_all_of_them(gpus: int
 
 def test_the_bound_knows_that_idle_gpus_of_several_nodes_are_no_place_for_a_pod_that_wants_more() -> None:
     """Six GPUs are idle, in pairs: x, of four, has no place. One that wants two has."""
-    shares = [(GpuPod(request_of(f"s{at}", 600, 2), stays="stays"), f"n{at}") for at in range(1, 4)]
+    shares = [(GpuPod(request_of(f"s{at}", 600, 2), stay_reason="stays"), f"n{at}") for at in range(1, 4)]
     for gpus, least in ((4, WAITING_POD_PRICE), (2, MOVED_POD_PRICE)):
         occupancy = occupancy_of(fleet_of([4, 4, 4, 4]), (GpuPod(whole("x", gpus)), "n0"), *shares)
         made = plan(occupancy, RoomRequest(4))

@@ -50,6 +50,6 @@ def test_the_first_of_very_many_choices_is_there_at_once() -> None:
 @pytest.mark.parametrize("stays", ["", "its owner says so"])
 def test_rooms_of_many_nodes_alike_end_at_the_limit(stays: str) -> None:
     """Each room costs the same, and no replacement has a place."""
-    pods = [(GpuPod(request_of(f"p{n}", MEMORY), stays=stays), f"n{n}") for n in range(40)]
+    pods = [(GpuPod(request_of(f"p{n}", MEMORY), stay_reason=stays), f"n{n}") for n in range(40)]
     made = plan(occupancy_of(fleet_of([1] * 40), *pods), RoomRequest(1, 9), max_decisions=200)
     assert (made is None) == bool(stays)

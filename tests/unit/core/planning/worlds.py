@@ -81,7 +81,7 @@ def occupancies(draw: st.DrawFn) -> Occupancy:
         pod = GpuPod(
             asked,
             returns=draw(_seldom(True, False)),
-            stays=draw(_seldom("", "is a static pod")),
+            stay_reason=draw(_seldom("", "is a static pod")),
             nodes=draw(st.sampled_from([None, None, frozenset(names[1:]), frozenset(names[:2])])),
             budget=draw(_seldom("", "one", "none")),
         )
@@ -156,7 +156,7 @@ def exhaustive(occupancy: Occupancy, wish: RoomRequest) -> int | None:
             best[:] = [cost]
             return
         for uid, pod in occupancy.pods.items():
-            if pod.stays or uid in {step.uid for step in steps}:
+            if pod.stay_reason or uid in {step.uid for step in steps}:
                 continue
             rehearsal.restore_state(rooms, steps)
             step = rehearsal.evict(uid)

@@ -148,7 +148,7 @@ def fleet(*indexes: int) -> dict[str, Any]:
             None,
             MIXED,
             "mig-3g.20gb=1:0*1 gpu=2*1",
-            "MIG device 0:0 is 1c.2g.10gb, which is a part of a GPU instance.*add one to resources.mig",
+            "MIG device 0:0 is 1c.2g.10gb, which is a part of a GPU instance.*add an entry to resources.mig",
         ),
         (
             [gpu(0, "1g.5gb", "1c.3g.20gb", "1g.5gb")],

@@ -100,7 +100,7 @@ def test_hugepages_are_kept_by_their_size():
             id="a core that is not whole",
         ),
         pytest.param(
-            {"cpu": {"sockets": 2}}, "1 NUMA nodes with CPUs cannot be divided evenly among 2", id="too many sockets"
+            {"cpu": {"sockets": 2}}, "1 NUMA node with CPUs cannot be divided evenly among 2", id="too many sockets"
         ),
         pytest.param(
             {"numa": [{"node": 0, "cpus": "0", "memory": "much"}]},

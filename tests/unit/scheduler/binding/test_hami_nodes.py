@@ -287,5 +287,5 @@ async def test_a_gpu_that_makes_no_sense_costs_itself_alone_and_is_told():
         assert [each for each in told if "device 3 cannot be read: Expected `int`" in each]
         assert all(each.startswith(f"annotation {REGISTER_ANNOTATION}: ") for each in told)
         assert [each for each in told if "has 1001 slots: Purser shares a device among at most 1000" in each]
-        assert [each for each in told if "has mode 'of-tomorrow'. The GPU is ignored" in each]
+        assert [each for each in told if "has unknown mode 'of-tomorrow'. The GPU is ignored" in each]
         assert [each for each in told if "'GPU-of-elsewhere': 10 slots, -1 MiB" in each]

@@ -44,7 +44,7 @@ def test_network_devices_of_pairs_are_kept_and_others_get_none_of_them():
     assert isinstance(evaluator.place("n", other), Placement), "but for the nominated pod it would fit"
     refused = evaluator.place("n", other, held=found)
     assert isinstance(refused, Refusal)
-    assert refused.detail == "none of its GPUs would have a network device under the same PCIe switch"
+    assert refused.detail == "0 of the 1 pair that a container needs"
     fits = evaluator.place("n", asks("third", 1, 1, gpu_nic=PREFERRED), held=found)
     assert isinstance(fits, Placement)
     assert fits.pools == ()

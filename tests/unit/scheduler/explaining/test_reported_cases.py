@@ -200,7 +200,7 @@ CASES = {
             (FilterReason.RESOURCES, "2 nodes have no nvidia.com/gpu at all", ("cpu-1", "cpu-2")),
             (
                 FilterReason.POD_AFFINITY,
-                "1 node has none of the pods that the pod's affinity on kubernetes.io/hostname requires",
+                "1 node has none of the pods that the pod's affinity requires in the same kubernetes.io/hostname",
                 ("gpu",),
             ),
         ),

@@ -41,7 +41,7 @@ async def test_no_message_to_a_pod_names_the_pod_of_another_namespace_that_holds
     async with server() as api, replica(api) as world:
         await world.add_node("n")
         pod = await world.add_pod("p")
-        why = "pod tenant-b/secret-0 holds the GPU without a grant"
+        why = "pod tenant-b/secret-0 holds the GPU without a valid grant"
         world.cache.fleet.set_disputes("n", {"n-0": why})
         world.extender.pending.put_pod(pod)
         result = await world.filter(pod, "n")
@@ -59,7 +59,7 @@ async def test_nor_does_the_reason_of_a_node_beside_others_that_fit():
     async with server() as api, replica(api, policy=replace(BINPACK, nodes_to_score=0)) as world:
         for name in ("free-1", "free-2", "n"):
             await world.add_node(name)
-        world.cache.fleet.set_disputes("n", {"n-0": "pod tenant-b/secret-0 holds the GPU without a grant"})
+        world.cache.fleet.set_disputes("n", {"n-0": "pod tenant-b/secret-0 holds the GPU without a valid grant"})
         result = await world.filter(await world.add_pod("p"), "free-1", "free-2", "n")
         assert result.failed_and_unresolvable_nodes == {"n": "1/1 GpuHolderUnknown"}
 
@@ -153,7 +153,7 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_sched
     result = await world.filter(pod, "a", "b", "cpu-only")
     why = (
         "node(s) had no suitable GPU: 16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); "
-        "1 node has no inventory: no agent runs there"
+        "1 node has no inventory: no agent runs there, or it has not written one"
     )
     assert result.failed_nodes == dict.fromkeys(("a", "b", "cpu-only"), why)
     assert await world.event_messages() == []

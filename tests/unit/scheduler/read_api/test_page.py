@@ -93,7 +93,7 @@ async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does(
         leads = False
         nothing = dict.fromkeys(("large", "new"), ("", False, ()))
         assert await told() == (
-            ("pod-1 is not the leader, so it does not place pods or know reasons; the leader is pod-2",),
+            ("pod-1 is not the leader, so it does not place pods or know why they wait; the leader is pod-2",),
             nothing,
         )
 

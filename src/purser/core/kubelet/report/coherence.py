@@ -57,9 +57,9 @@ def _problems(node: KubeletNode, state: KubeletState) -> Iterator[str]:
 def _machine_problems(machine: Machine) -> Iterator[str]:
     numbers = [numa.node for numa in machine.numa_nodes]
     if numbers != sorted(set(numbers)):
-        yield f"NUMA nodes {numbers} are not in ascending order"
+        yield f"NUMA nodes {numbers} are not in strictly ascending order"
     if len({cpu.cpu for cpu in machine.cpus}) < len(machine.cpus):
-        yield "a CPU belongs to two NUMA nodes"
+        yield "a CPU is listed twice"
     if unknown := set(machine.cpus_by_numa) - set(numbers):
         yield f"CPUs are on NUMA nodes {sorted(unknown)}, which do not exist on the machine"
     if len(machine.cpus_by_numa) > MAX_COMBINED:

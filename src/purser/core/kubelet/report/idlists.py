@@ -32,12 +32,12 @@ def expand_ids(ids: IdList, limit: int) -> tuple[str, ...]:
     for prefix, ranges in ids:
         for first, last in _parse_ranges(ranges) if ranges else ():
             if len(found) + last - first >= limit:
-                raise ValueError(f"more than {limit} device IDs at {prefix!r}")
+                raise ValueError(f"too many device IDs at {prefix!r}")
             found.extend(f"{prefix}{number}" for number in range(first, last + 1))
         if not ranges:
             found.append(prefix)
     if len(found) > limit:
-        raise ValueError(f"more than {limit} device IDs")
+        raise ValueError("too many device IDs")
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from purser.core.fleet.arrays import KINDS, FleetArrays, Rows
+from purser.core.fleet.arrays import POD_KINDS, FleetArrays, Rows
 from purser.core.fleet.free_resources import MANY
 from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Ints
@@ -62,7 +62,7 @@ def _upper_bound(mean: float) -> float:
 def _missing_share(fleet: FleetArrays, size: int, number: float) -> float:
     """The share of such pods that is still to come."""
     upper = _upper_bound(number)
-    running = int(fleet.pods_of_kind[min(size, KINDS - 1), fleet.live].sum())
+    running = int(fleet.pods_of_kind[min(size, POD_KINDS - 1), fleet.live].sum())
     return max(upper - running, 0.0) / upper if upper else 0.0
 
 

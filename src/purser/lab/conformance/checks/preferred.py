@@ -1,5 +1,7 @@
 """GetPreferredAllocation: the plugin's wish among the devices that kubelet could take."""
 
+from collections.abc import Sequence
+
 from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
@@ -58,7 +60,7 @@ async def _check_must_include(subject: Subject) -> str | None:
             refused = str(error)
             continue
         if must not in answer:
-            raise CheckFailed(f"the answer must include {must}, but is {', '.join(answer)}")
+            raise CheckFailed(f"the answer must include {must}, but is {_ids(answer)}")
         return None
     raise CheckSkipped(f"the plugin refused every ID that it was asked to include: {refused}")
 
@@ -68,7 +70,7 @@ async def _check_deterministic(subject: Subject) -> str:
     for _ in range(REPEATS - 1):
         again = await subject.plugin.prefer(available, size)
         if set(again) != set(first):
-            raise CheckFailed(f"the same request got different answers: {', '.join(first)}, then {', '.join(again)}")
+            raise CheckFailed(f"the same request got different answers: {_ids(first)}, then {_ids(again)}")
     return f"asked {REPEATS} times"
 
 
@@ -114,6 +116,10 @@ async def _check_unsatisfiable(subject: Subject) -> str:
             raise CheckFailed(f"{name}: the answer contains IDs that the request does not: {some(foreign)}")
     await subject.plugin.options()
     return f"{refused} of {len(cases)} requests refused, {len(cases) - refused} answered with IDs from the request"
+
+
+def _ids(answer: Sequence[str]) -> str:
+    return ", ".join(answer) or "no ID"
 
 
 async def _ask(subject: Subject) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
