@@ -4,6 +4,8 @@ What kubelet's own words are is seen on a real one (`tests/cluster/test_why_on_a
 """
 
 import json
+from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 from tests.unit.scheduler.explained import Raw, cluster, dump, gpu, gpus, node, pod
@@ -236,3 +238,33 @@ def test_a_pod_that_runs_on_an_unhealthy_gpu_is_told_so(facts, fault):
     found = Explainer(cluster(node("n", gpus("n", 1, **facts)), running)).explain("default", "p")
     assert found.obstacle is None and found.choice is not None and found.choice.fault == fault
     assert ("Unhealthy:" in "\n".join(explanation_lines(found))) == bool(fault)
+
+
+def _waiting(name: str, reason: str) -> Callable[[Raw, Raw], None]:
+    return lambda made, _: made["status"].setdefault("containerStatuses", []).append(waits(name, reason))
+
+
+def _silent(_: Raw, where: Raw) -> None:
+    where["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+
+
+LINKS: tuple[tuple[str, Callable[[Raw, Raw], None]], ...] = (
+    ("ErrImagePull", _waiting("a", "ErrImagePull")),
+    ("CreateContainerConfigError", _waiting("b", "CreateContainerConfigError")),
+    ("CrashLoopBackOff", _waiting("c", "CrashLoopBackOff")),
+    ("NodeStatusUnknown", _silent),
+    ("GpuUnhealthy", lambda made, _: made.update(said="GpuUnhealthy")),
+    ("ContainerCreating", _waiting("d", "ContainerCreating")),
+)
+"""What may be in the way on a node, image, agent and kubelet, in the order in which it is looked for."""
+
+
+@pytest.mark.parametrize(("first", "second"), list(combinations(LINKS, 2)))
+def test_of_two_things_in_the_way_the_one_that_comes_first_is_named(first, second):
+    made, where = placed(), machine()
+    for _, happens in (first, second):
+        happens(made, where)
+    said = made.pop("said", "")
+    events = (ObservedEvent(reason=said, source=ObservedEventSource("purser-agent")),) if said else ()
+    found = explained(where, made, events=events).obstacle
+    assert found is not None and found.reason == first[0]

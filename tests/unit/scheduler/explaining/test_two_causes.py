@@ -9,7 +9,8 @@ import pytest
 from tests.unit.scheduler.explained import Raw, cluster, gpu, gpus, node, pod
 
 from purser.core.explaining.reasons import FilterReason
-from purser.core.names import CORDONED_GPUS_ANNOTATION
+from purser.core.model import Enforcement
+from purser.core.names import CORDONED_GPUS_ANNOTATION, ENFORCEMENT_ANNOTATION
 from purser.core.placement import Reason
 from purser.scheduler.explaining.judging import reason_counts
 from purser.scheduler.explaining.known import KnownCluster
@@ -116,6 +117,17 @@ def port_in_use(scene: Scene, name: str) -> None:
     has_port(scene.others[-1])
 
 
+def must_be_enforced(scene: Scene) -> None:
+    annotated(ENFORCEMENT_ANNOTATION, "required")(scene)
+    for name in scene.nodes:
+        scene.device(name, enforcement=Enforcement.HAMI_CORE)
+
+
+def slots_in_use(scene: Scene, name: str) -> None:
+    scene.device(name, slots=1)
+    scene.held(name, 1, 1)
+
+
 CAUSES = (
     Cause(FilterReason.UNSCHEDULABLE, nothing, lambda s, n: s.nodes[n]["spec"].update(unschedulable=True)),
     Cause(
@@ -161,6 +173,8 @@ CAUSES = (
         annotated("nvidia.com/use-gputype", "T4"),
         lambda s, n: s.device(n, model="NVIDIA A100"),
     ),
+    Cause(Reason.NOT_ENFORCED, must_be_enforced, lambda s, n: s.device(n, enforcement=Enforcement.TIME_SLICING)),
+    Cause(Reason.SLOTS_EXHAUSTED, nothing, slots_in_use),
     Cause(Reason.INSUFFICIENT_MEMORY, nothing, lambda s, n: s.held(n, 9000, 10)),
     Cause(Reason.INSUFFICIENT_CORES, nothing, lambda s, n: s.held(n, 100, 60)),
 )
