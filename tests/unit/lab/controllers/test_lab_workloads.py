@@ -1,5 +1,6 @@
 import json
 
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import DAEMON_SETS, EVENTS, NODES, PODS, untyped_resource
 from purser.lab.controllers.scheduling.claims import CLAIMS
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
@@ -174,6 +175,26 @@ async def test_a_refused_pod_is_reported_on_its_owner(world):
     assert event.type == "Warning"
     assert (event.involved_object.kind, event.involved_object.name) == ("ReplicaSet", "r")
     assert "none-such" in event.message
+
+
+async def test_a_deployment_says_why_it_has_no_pods_until_it_has_some(world):
+    await world.client.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}, "default")
+    body = {"metadata": {"name": "d"}, "spec": {"selector": SELECTOR, "template": TEMPLATE}}
+    await world.client.create(DEPLOYMENTS, body, "default")
+
+    async def failures():
+        found = (await world.client.get(DEPLOYMENTS, "d", "default")).get("status") or {}
+        return [each for each in found.get("conditions", ()) if each["type"] == "ReplicaFailure"]
+
+    [failure] = await world.until(failures)
+    assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
+    assert "exceeded quota: q" in failure["message"]
+    await world.client.patch_merge(RESOURCE_QUOTAS, "q", {"spec": {"hard": {"pods": "9"}}}, "default")
+
+    async def is_gone():
+        return not await failures()
+
+    await world.until(is_gone)
 
 
 async def test_a_stateful_set_makes_pods_in_order_with_claims_of_their_own(world):

@@ -12,7 +12,7 @@ from purser.kube.informer import Informer
 from purser.kube.resources import Raw, untyped_resource
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import owner_keys, owner_reference, owner_uid
-from purser.lab.controllers.workloads.replicaset import REPLICA_SETS
+from purser.lab.controllers.workloads.replicaset import REPLICA_SETS, failure_condition
 
 DEPLOYMENTS = untyped_resource("apps", "v1", "deployments", "Deployment")
 HASH_LABEL = "pod-template-hash"
@@ -105,4 +105,7 @@ def _status(deployment: Raw, owned: list[Raw], current: Raw | None) -> dict[str,
             else known["lastTransitionTime"],
         }
     ]
+    failure = None if current is None else failure_condition(current)
+    if failure is not None:
+        status["conditions"].append(failure)
     return status
