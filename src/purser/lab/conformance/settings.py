@@ -65,7 +65,7 @@ class Settings:
         if self.size is not None and self.size < 1:
             raise ValueError(f"invalid value {self.size} for --size: must be 1 or more")
         if self.timeout_s <= 0 or self.observe_s < 0:
-            raise ValueError("--timeout and --observe must be positive numbers of seconds")
+            raise ValueError("--timeout must be more than 0 seconds, and --observe 0 or more")
         if self.socket is not None and self.pod is not None and self.folder is None:
             raise ValueError(
                 "--pod requires --folder when testing a socket: PodResources is served next to that folder"
