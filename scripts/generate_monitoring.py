@@ -149,7 +149,7 @@ DASHBOARDS = (
                 "Granted compute by namespace",
                 [("sum by (namespace) (purser_cluster_granted_cores_ratio)", "{{namespace}}")],
                 stacked=True,
-                about="In GPUs; MIG devices count by their slices, shares without a limit of compute as 0.",
+                about="In GPUs; MIG devices count by their slices, shares without a compute limit as 0.",
             ),
             Panel(
                 "Used and granted memory by namespace and model",

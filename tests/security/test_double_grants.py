@@ -83,7 +83,7 @@ async def test_the_later_grant_of_a_controllers_pod_is_taken_off_once_the_other_
         assert not new.cache.pod_by_uid(second.metadata.uid).metadata.deletion_timestamp
         await new.client.delete(PODS, "first", "default", grace_period_seconds=0)  # what kubelet does
         await eventually(lambda: new.ledger.violations("n1") == ())
-        assert any("granted concurrently to pod default/second" in text for text in await new.event_messages())
+        assert any("also granted to pod default/second" in text for text in await new.event_messages())
         assert b"purser_scheduler_granted_twice_total 1.0" in new.metrics.exposition()
 
 
@@ -94,7 +94,7 @@ async def test_a_bare_pod_gets_an_event_and_stays():
         await run_pod(new, "first")
         await eventually(lambda: b"purser_scheduler_granted_twice_total 1.0" in new.metrics.exposition())
         (told,) = [text for text in await new.event_messages() if "delete and recreate this pod" in text]
-        assert "granted concurrently to pod default/first" in told
+        assert "also granted to pod default/first" in told
         assert await exists(new, "second")
 
 
@@ -157,5 +157,5 @@ async def test_a_pod_is_told_again_when_another_runs_where_it_was_to_be():
     pod = Pod(metadata=ObjectMeta(name="late", namespace="ns", uid="u"))
     for rival in ("ns/a", "ns/a", "ns/b"):
         await doubles._delete_or_report(pod, ["GPU-1"], [rival])
-    assert said == [f"GPU-1 was granted concurrently to pod {rival}" for rival in ("ns/a", "ns/b")]
+    assert said == [f"GPU-1 was also granted to pod {rival}" for rival in ("ns/a", "ns/b")]
     assert len(counted) == 1

@@ -512,7 +512,8 @@ def test_a_share_is_warned_about_where_its_limits_are_advisory(limits, spec, the
 
 
 @pytest.mark.parametrize(
-    ("trusted", "named"), [(("kube-system", "monitoring"), "kube-system, monitoring"), ((), "currently empty")]
+    ("trusted", "named"),
+    [(("kube-system", "monitoring"), "kube-system, monitoring"), ((), "webhook.deviceNamespaces) may name")],
 )
 @pytest.mark.parametrize(
     "obj",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from purser.backtest.reconstruction import Course, Reconstruction, ReconstructionError
+from purser.core.wording import counted
 
 Tick = Callable[[str], None]
 """Called now and then with what is being replayed."""
@@ -32,25 +33,27 @@ class Backtest(msgspec.Struct, frozen=True):
 
 
 def backtest(
-    of: Reconstruction,
+    reconstruction: Reconstruction,
     recorded_policy: str,
     policies: Sequence[str],
     with_nodes: bool = True,
     tick: Tick = lambda _: None,
 ) -> Backtest:
     """Replay the policy that was in force, then each of the others. Raises ValueError for one that there is none of."""
-    replayed = of.replay(recorded_policy, tick=lambda: tick(f"{recorded_policy}, as recorded"))
-    removed_first = of.nodes_by_use()
+    replayed = reconstruction.replay(recorded_policy, tick=lambda: tick(f"{recorded_policy}, as recorded"))
+    removed_first = reconstruction.nodes_by_use()
     found = []
     for policy in policies:
-        course = replayed if policy == recorded_policy else of.replay(policy, tick=lambda: tick(policy))  # noqa: B023
-        needed = _nodes_needed(of, policy, course, replayed, removed_first, tick) if with_nodes else None
+        course = replayed if policy == recorded_policy else reconstruction.replay(policy, tick=lambda: tick(policy))  # noqa: B023
+        needed = _nodes_needed(reconstruction, policy, course, replayed, removed_first, tick) if with_nodes else None
         found.append(PolicyCourse(policy, course, needed))
-    return Backtest(of.source, replayed, of.error_of(recorded_policy, replayed), tuple(found), removed_first)
+    return Backtest(
+        reconstruction.source, replayed, reconstruction.error_of(recorded_policy, replayed), tuple(found), removed_first
+    )
 
 
 def _nodes_needed(
-    of: Reconstruction, policy: str, on_all: Course, limit: Course, removed_first: Sequence[str], tick: Tick
+    reconstruction: Reconstruction, policy: str, on_all: Course, limit: Course, removed_first: Sequence[str], tick: Tick
 ) -> int | None:
     """By bisection, as if fewer nodes never let pods wait less; what it returns was replayed."""
     if not _is_wait_no_longer(on_all, limit):
@@ -59,7 +62,7 @@ def _nodes_needed(
     while fewest_kept - most_failing > 1:
         kept = (fewest_kept + most_failing) // 2
         without = frozenset(removed_first[: len(removed_first) - kept])
-        course = of.replay(policy, without, tick=lambda: tick(f"{policy}, {kept} nodes"))  # noqa: B023
+        course = reconstruction.replay(policy, without, tick=lambda: tick(f"{policy}, {counted(kept, 'node')}"))  # noqa: B023
         if _is_wait_no_longer(course, limit):
             fewest_kept = kept
         else:

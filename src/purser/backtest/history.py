@@ -128,7 +128,7 @@ def history_of(
     """A history of what a source found, without what cannot be replayed. Raises `NothingToReplay`."""
     if not begin_s < end_s:
         raise NothingToReplay(
-            "the history has no time span to replay, because its first and last timestamps are the same"
+            "the history has no time span to replay, because it has fewer than two different timestamps"
         )
     if (days := (end_s - begin_s) / 86400) > MAX_WINDOW_DAYS:
         raise NothingToReplay(

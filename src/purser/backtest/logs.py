@@ -88,6 +88,8 @@ def _start(path: Path) -> SchedulingStart:
         raise HistoryError(f"{path} cannot be read: {error.strerror or error}") from error
     except DecisionLogError as error:
         raise HistoryError(f"{path}: {error}") from error
+    if first is None:
+        raise HistoryError(f"{path} is empty: the scheduler has not written its first record yet")
     if not isinstance(first, SchedulingStart):
         raise HistoryError(f"{path} is a log without timestamps, as written by a simulation: use a scheduler's logs")
     return first
@@ -252,7 +254,7 @@ class _LogReader:
     def history(self, source: str) -> History:
         """All of it."""
         if math.isinf(self._begin_s):
-            raise NothingToReplay("the record has no timestamp")
+            raise NothingToReplay("no log begins with a record that has a timestamp")
         pods = [pod for each in self._pods.values() if (pod := self._history_pod(each)) is not None]
         found = history_of(source, self._begin_s, self._now_s, self._nodes.history(), pods, self._omissions, [])
         return msgspec.structs.replace(found, policy=self._policy)

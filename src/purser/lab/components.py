@@ -45,11 +45,11 @@ class Component:
             await asyncio.wait([task], timeout=_KILL_RETRY_PERIOD_S)
         await asyncio.gather(task, return_exceptions=True)
 
-    async def stop(self, patience_s: float = 5.0) -> None:
-        """Ask it to end and wait; after ``patience_s`` it is killed."""
+    async def stop(self, timeout_s: float = 5.0) -> None:
+        """Ask it to end and wait; after ``timeout_s`` it is killed."""
         self._stop.set()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=patience_s)
+            await asyncio.wait([self._task], timeout=timeout_s)
         await self.kill()
 
     async def _keep_running(self, stop: asyncio.Event) -> None:

@@ -183,7 +183,7 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
     for node in await nodes_to_strip(client, namespace):
         with contextlib.suppress(NotFoundError):  # it went by itself
             await strip_node(client, node)
-            say(f"node {node.metadata.name}: labels and annotations that its agent wrote")
+            say(f"node {node.metadata.name}: annotations, conditions, taint and resources that Purser wrote")
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)
     if granted := await _granted(client):
@@ -204,7 +204,7 @@ async def _wait_until_pods_are_gone(client: Client, namespace: str, timeout_s: f
                     return
                 await asyncio.sleep(CLEAN_UP_POLL_PERIOD_S)
     except TimeoutError:
-        raise KubeError(f"pods are still running after {timeout_s:g} s: {some(names)}") from None
+        raise KubeError(f"pods still exist after {timeout_s:g} s: {some(names)}") from None
 
 
 async def _granted(client: Client) -> list[str]:

@@ -257,7 +257,7 @@ class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """When time alone changes something."""
 
 
-def to(made: PatchNode | None, *events: EmitEvent) -> NodeStep:
+def write_step(made: PatchNode | None, *events: EmitEvent) -> NodeStep:
     """A step that is one write."""
     return NodeStep(patch=made, events=events)
 

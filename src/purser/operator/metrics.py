@@ -39,7 +39,9 @@ class _LeaderGauges(Collector):
                 yield GaugeMetricFamily(GAUGE_PREFIX + gauge, GAUGE_HELP[gauge], self.values[gauge])
         if self.operands:
             name, labels = "purser_operator_node_operands", ("operand", "state")
-            family = GaugeMetricFamily(name, "Number of nodes, by operand and state.", labels=labels)
+            family = GaugeMetricFamily(
+                name, "Nodes by operand and state: desired, ready, updated or waiting.", labels=labels
+            )
             for key, count in self.operands.items():
                 family.add_metric(key, count)
             yield family
@@ -60,7 +62,10 @@ class OperatorMetrics:
             "purser_operator_round_seconds", "Duration of a reconciliation.", registry=self.registry
         )
         self._writes = Counter(
-            "purser_operator_writes", "Writes to the API server.", ["verb", "kind"], registry=self.registry
+            "purser_operator_writes",
+            "Successful writes to the API server, by verb and kind.",
+            ["verb", "kind"],
+            registry=self.registry,
         )
 
     def forget(self) -> None:

@@ -136,7 +136,7 @@ def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
 def _with_own_image(snapshot: Snapshot, say: Callable[[str], None]) -> Snapshot:
     image = _find_own_image(snapshot)
     if not image:
-        say(f"no Purser image runs in the cluster, so {DEFAULT_IMAGE} is shown: use --image to choose another image")
+        say(f"found no Purser image in the cluster, so {DEFAULT_IMAGE} is shown: use --image to choose another image")
     return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
 
 

@@ -9,7 +9,11 @@ class OperatorReason(ExplainedReason):
 
     # --- conditions of a ClusterPolicy
 
-    NO_GPU_NODES = "NoGpuNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes, or none for containers."
+    NO_GPU_NODES = (
+        "NoGpuNodes",
+        "ClusterPolicy",
+        "Ready: the cluster has no GPU nodes, or all of them are excluded or are for virtual machines.",
+    )
     OPERANDS_READY = "OperandsReady", "ClusterPolicy", "Ready: all operands are ready on all GPU nodes."
     OPERANDS_NOT_READY = (
         "OperandsNotReady",
@@ -30,7 +34,7 @@ class OperatorReason(ExplainedReason):
         "WriteRefused",
         "ClusterPolicy, Node",
         "The API server rejects the operator's writes to the cluster or to a node.",
-        "Change the admission policy, webhook or quota that the message names.",
+        "Correct what the message names: the operator's rights, an admission policy or webhook, or a quota.",
     )
     NODES_FAILING = (
         "NodesFailing",
@@ -100,20 +104,21 @@ class OperatorReason(ExplainedReason):
     NO_DRIVER = (
         "NoDriver",
         "Node",
-        "No driver that the policy allows supports the node, or the node's operating system is unknown.",
-        "Change spec.driver, or the node's operating system.",
+        "The node gets no driver: spec.driver.requirements rule the driver out, or the operating system is unknown.",
+        "Change spec.driver. If the operating system is unknown, do what the message says.",
     )
     DRIVER_VERSION_BLOCKED = (
         "DriverVersionBlocked",
         "Node",
-        "The node keeps its driver because the new driver does not support the node.",
-        "Change spec.driver, or the node's operating system.",
+        "The node keeps its driver: spec.driver.requirements rule the new driver out, or the operating system is "
+        "unknown.",
+        "Change spec.driver. If the operating system is unknown, do what the message says.",
     )
     UPGRADE_FAILED = (
         "UpgradeFailed",
         "Node",
         "The node's driver upgrade failed. If the old driver is no longer running, the node stays cordoned.",
-        "Check the log of the node's driver pod.",
+        "See the message. If the new driver failed, check the log of the node's driver pod.",
     )
     NODE_NOT_READY = (
         "NodeNotReady",
@@ -125,7 +130,7 @@ class OperatorReason(ExplainedReason):
         "MigChangeFailed",
         "Node",
         "Changing the node's MIG layout failed.",
-        "Check the log of the node's MIG manager, then set the label nvidia.com/mig.config again.",
+        "Check the log of the node's MIG manager. To try again, remove the label nvidia.com/mig.config.state.",
     )
     MIG_UNSUPPORTED = (
         "MigUnsupported",

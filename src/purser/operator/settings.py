@@ -37,7 +37,8 @@ class OperatorSettings:
     purser_image: Annotated[
         str,
         Option(
-            "Purser image for the operands. Default: purser:latest; in previews, the image that runs in the cluster.",
+            "Purser image for Purser's own operands. Default: purser:latest; in previews, the image that runs in the "
+            "cluster.",
             name="image",
             environment="PURSER_IMAGE",
         ),

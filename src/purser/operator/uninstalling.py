@@ -41,7 +41,7 @@ def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]
     alive = snapshot.alive
     pods = [f"{pod.namespace}/{pod.name} on {pod.node}" for pod in snapshot.pods if pod.node in alive]
     lines = [
-        *_listed("held back", held),
+        *_listed("nodes that block the removal", held),
         *_listed("objects", objects),
         *_listed("labels and annotations on nodes", nodes),
     ]
@@ -187,9 +187,7 @@ class _Uninstall:
     async def _strip_after_agents(self) -> bool:
         """Take away what agents wrote; true, once none of it is found."""
         nodes = await nodes_to_strip(self._client, self._namespace)
-        self.what_is_left = (
-            f"labels and annotations that agents wrote on nodes: {some([node.metadata.name for node in nodes])}"
-        )
+        self.what_is_left = f"what agents wrote on nodes: {some([node.metadata.name for node in nodes])}"
         for node in nodes:
             await self._strip(node)
         return not nodes

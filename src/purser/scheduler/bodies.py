@@ -39,7 +39,7 @@ class Bodies:
     def __init__(self, limits: BodyLimits) -> None:
         self._limits = limits
         self._held = 0
-        self._coming: dict[asyncio.Timeout, None] = {}
+        self._incoming: dict[asyncio.Timeout, None] = {}
         """By what each that is not complete can be given up, the oldest first."""
 
     @property
@@ -60,17 +60,17 @@ class Bodies:
 
     async def _read(self, content: StreamReader, taken: bytearray) -> bytes:
         try:
-            async with asyncio.timeout(None) as patience:
-                self._coming[patience] = None
+            async with asyncio.timeout(None) as timeout:
+                self._incoming[timeout] = None
                 try:
                     while chunk := await content.readany():
                         taken += chunk
                         self._held += len(chunk)
                         if len(taken) > self._limits.each:
                             raise self._too_large()
-                        self._make_room(patience)
+                        self._make_room(timeout)
                 finally:
-                    self._coming.pop(patience, None)
+                    self._incoming.pop(timeout, None)
         except TimeoutError:
             raise web.HTTPServiceUnavailable(
                 text="too many large concurrent requests: try again\n", headers={("Retry-After"): str(RETRY_AFTER_S)}
@@ -82,8 +82,8 @@ class Bodies:
     def _make_room(self, newest: asyncio.Timeout) -> None:
         if self._held <= self._limits.together:
             return
-        oldest = next(iter(self._coming), newest)
-        self._coming.pop(oldest, None)
+        oldest = next(iter(self._incoming), newest)
+        self._incoming.pop(oldest, None)
         if oldest is newest:
             raise TimeoutError
         oldest.reschedule(asyncio.get_running_loop().time())

@@ -42,8 +42,8 @@ class CapacityMetrics:
     """Sums over the cluster. A replica that places no pods has none: else each would count for all."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, about: str, *labels: str) -> Gauge:
-            made = Gauge(name, about, labels, registry=registry)
+        def gauge(name: str, help_text: str, *labels: str) -> Gauge:
+            made = Gauge(name, help_text, labels, registry=registry)
             self._gauges.append(made)
             return made
 
@@ -58,7 +58,8 @@ class CapacityMetrics:
         self._granted_memory = gauge("purser_cluster_granted_memory_bytes", "GPU memory allocated to pods.", *_HELD_BY)
         self._granted_cores = gauge(
             "purser_cluster_granted_cores_ratio",
-            "Compute allocated to pods, in GPUs. MIG devices count by their slices, shares without a limit as 0.",
+            "Compute allocated to pods, in GPUs. MIG devices count by their slices, shares without a compute limit "
+            "as 0.",
             *_HELD_BY,
         )
         self._granted_gpus = gauge("purser_cluster_granted_gpus", "GPUs and GPU shares allocated to pods.", *_HELD_BY)
@@ -75,7 +76,7 @@ class CapacityMetrics:
         )
         self._pending = gauge(
             "purser_cluster_pending_pods",
-            "Pending pods that request GPUs, by what most nodes lack.",
+            "Pending pods that request GPUs, by the reason that applies to most nodes (docs/reasons.md).",
             "namespace",
             "reason",
             "policy",

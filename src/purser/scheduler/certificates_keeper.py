@@ -212,7 +212,9 @@ class CertificateKeeper:
                 continue
             self._take(material)
             return
-        raise KubeError(f"the certificates were changed by others {MAX_WRITE_CONFLICTS} times while they were renewed")
+        raise KubeError(
+            f"another client changed the certificates {MAX_WRITE_CONFLICTS} times while Purser renewed them"
+        )
 
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""
@@ -224,7 +226,7 @@ class CertificateKeeper:
         for _ in range(int(CERTIFICATE_REFRESH_PERIOD_S / VALIDITY_CHECK_PERIOD_S)):
             await self._clock.sleep(VALIDITY_CHECK_PERIOD_S)
             if not self.is_valid:
-                log.warning("The certificate is no longer valid: the clock was changed or stopped")
+                log.warning("The certificate has expired or is not valid yet; refreshing it")
                 return
 
     def _take(self, material: Material) -> None:

@@ -85,5 +85,5 @@ def _wanted_amounts(node: Node, units_mib: Mapping[str, int]) -> Amounts | None:
         return None
     if inventory is None:
         return None
-    well = (msgspec.structs.replace(device, healthy=True) for device in inventory.devices)
-    return listed_amounts(msgspec.structs.replace(inventory, devices=tuple(well), cordoned=()), (), units_mib)
+    as_healthy = (msgspec.structs.replace(device, healthy=True) for device in inventory.devices)
+    return listed_amounts(msgspec.structs.replace(inventory, devices=tuple(as_healthy), cordoned=()), (), units_mib)

@@ -74,9 +74,9 @@ class GrantKeys:
         """
         fresh = await load_or_create_keys(self._client, self._namespace)
         trusted = {_raw(key) for key in fresh.public}
-        lost = {_raw(key) for key in self.public} - trusted
-        if lost:
-            log.warning("Some keys are revoked: grants signed with them are invalid", keys=len(lost))
+        revoked = {_raw(key) for key in self.public} - trusted
+        if revoked:
+            log.warning("Some keys are revoked: grants signed with them are invalid", keys=len(revoked))
         new = _raw(fresh.signing.public_key())
         if new in self._announced or _raw(self.signing.public_key()) not in trusted:
             self.signing = fresh.signing
@@ -88,7 +88,7 @@ class GrantKeys:
         """Log which keys of the Secret cannot be used."""
         if self._problem:
             log.warning(
-                "Retired keys cannot be used", secret=GRANT_KEY_SECRET, field=RETIRED_FIELD, problem=self._problem
+                "Some retired keys cannot be used", secret=GRANT_KEY_SECRET, field=RETIRED_FIELD, problem=self._problem
             )
 
     async def run(self, clock: Clock | None = None) -> None:
@@ -143,7 +143,7 @@ async def _rotate(client: Client, secret: Secret) -> Secret:
         "metadata": {"resourceVersion": meta.resource_version, "annotations": {ROTATE_ANNOTATION: None}},
         "data": {SECRET_FIELD: _base64(pem), RETIRED_FIELD: _base64(retired.encode())},
     }
-    log.info("Replacing the key that signs grants, as its Secret asks", secret=GRANT_KEY_SECRET)
+    log.info("Replacing the key that signs grants, as an annotation of its Secret requests", secret=GRANT_KEY_SECRET)
     return await client.patch_merge(SECRETS, GRANT_KEY_SECRET, patch, meta.namespace)
 
 
@@ -175,11 +175,11 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
         key = load_pem_private_key(secret.data[SECRET_FIELD], password=None)
     except (KeyError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise SigningKeyError(
-            f"{where} does not hold a private key ({error!r}): delete it, and Purser creates a new one"
+            f"{where} does not hold a private key ({error!r}): delete the Secret, and Purser creates a new key"
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise SigningKeyError(
-            f"{where} contains a key that is not Ed25519: delete the field, and Purser creates a new key"
+            f"{where} contains a key that is not Ed25519: delete the Secret, and Purser creates a new key"
         )
     return key
 

@@ -56,12 +56,12 @@ class SchedulerMetrics:
         )
         self._bind_failures = counter(
             "purser_scheduler_bind_failures",
-            "Pods that could not be bound or were bound by something other than Purser, by reason (docs/reasons.md).",
+            "Failed attempts to bind a pod, and pods bound without a valid grant, by reason (docs/reasons.md).",
             ["reason"],
         )
         self._nominations = counter(
             "purser_scheduler_nominations",
-            "Pods nominated to a node before kube-scheduler asked, by result: written, or failed.",
+            "Nominations of pods to nodes before kube-scheduler asked about the pods, by outcome: written or failed.",
             ["outcome"],
         )
         self._grants = gauge("purser_scheduler_grants", "Grants in the ledger by state.", ["state"])
@@ -86,7 +86,7 @@ class SchedulerMetrics:
         )
         self._logged = counter(
             "purser_scheduler_logged_decisions",
-            "Decisions for the decision log: written, or lost because writing failed.",
+            "Decisions for the decision log, by outcome: written, or lost because writing failed or fell behind.",
             ["outcome"],
         )
         for outcome in ("written", "lost"):

@@ -100,7 +100,7 @@ class MissedPods:
         self._events = events
         self._is_active = is_active
         self._is_webhook_called = is_webhook_called
-        self._changed_names = (DEFAULT_SCHEDULER, *adopted)
+        self._replaced_schedulers = (DEFAULT_SCHEDULER, *adopted)
         self._served = frozenset(served)
         self._managed = managed
         self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
@@ -130,7 +130,7 @@ class MissedPods:
 
     def _is_stray(self, pod: Pod) -> bool:
         """Whether the webhook would have given it another scheduler."""
-        return pod.spec.scheduler_name in self._changed_names and self._waits_for_devices(pod)
+        return pod.spec.scheduler_name in self._replaced_schedulers and self._waits_for_devices(pod)
 
     def _message(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Reason and message of an event that a pod should have, and has not had."""
@@ -139,19 +139,19 @@ class MissedPods:
 
     def _obstacle(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Why a pod waits that Purser does not place, as far as users cannot see it elsewhere."""
-        if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._changed_names):
+        if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._replaced_schedulers):
             hints = self._unserved_hints(pod) if self._is_waiting(pod) else ()
-            return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
+            return (SchedulerReason.NOT_SERVED, _joined_hints(hints)) if hints else None
         if pod.spec.scheduler_name in self._served or not self._waits_for_devices(pod):
             return None
-        return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
+        return SchedulerReason.OTHER_SCHEDULER, _OTHER_SCHEDULER_MESSAGE.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
         waits = self._is_waiting(pod) or (self._is_bound_without_grant(pod) and self._is_withheld(pod))
         return waits and self._cache.readings.of(pod).asks_for_devices
 
     def _could_be_withheld(self, pod: Pod) -> bool:
-        is_bound = pod.spec.scheduler_name in self._changed_names and self._is_bound_without_grant(pod)
+        is_bound = pod.spec.scheduler_name in self._replaced_schedulers and self._is_bound_without_grant(pod)
         return is_bound and self._cache.readings.of(pod).asks_for_devices
 
     def _is_bound_without_grant(self, pod: Pod) -> bool:
@@ -228,7 +228,7 @@ class MissedPods:
         self._events.event(
             ref_of(PODS, pod),
             SchedulerReason.MISSED_WEBHOOK,
-            f"The pod was created while Purser's webhook could not be reached, so no scheduler can give it a GPU: "
+            f"The API server did not call Purser's webhook for the pod, so no scheduler can give it a GPU: "
             f"the pod is deleted, and {owner.kind} {owner.name} recreates it",
             type="Warning",
         )
@@ -248,7 +248,7 @@ class MissedPods:
         self._events.event(ref_of(PODS, pod), reason, message, type="Warning")
 
 
-def _sentence(hints: Sequence[str]) -> str:
+def _joined_hints(hints: Sequence[str]) -> str:
     """Of several words of one system the first hint says enough."""
     return "; ".join({hint.partition(":")[2]: hint for hint in reversed(hints)}.values())
 
@@ -261,7 +261,7 @@ _WEBHOOK_AWAY_MESSAGE = (
     "The pod was created while the API server did not call Purser's webhook, and the API server does not call it yet. "
     "Once it does, Purser deletes the pod, and {} recreates it"
 )
-_OTHERS = (
+_OTHER_SCHEDULER_MESSAGE = (
     'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '
     "schedulerName, or ask an administrator to add the name to scheduler.adoptSchedulerNames of Purser's chart"
 )

@@ -33,20 +33,22 @@ class SchedulerReason(ExplainedReason):
     MISSED_WEBHOOK = (
         "MissedWebhook",
         "Pod",
-        "The pod was created while the webhook was unreachable, and the default scheduler cannot give it a GPU.",
-        "Recreate the pod. Pods that have a controller are deleted and recreated automatically.",
+        "The API server did not call Purser's webhook for the pod, so no scheduler can give it a GPU.",
+        "Recreate the pod. If it requests NVIDIA GPUs and has a controller, Purser deletes it, and the controller "
+        "recreates it.",
     )
     OTHER_SCHEDULER = (
         "OtherScheduler",
         "Pod",
-        "The pod requests GPUs and names another scheduler, which did not place the pod within 15 seconds.",
+        "The pod requests GPUs but names another scheduler, so Purser grants it none. It has not started within 15 "
+        "seconds.",
         "Recreate the pod without schedulerName, or make Purser adopt that scheduler name.",
     )
     NOT_GRANTED = (
         "NotGranted",
         "Pod",
-        "Another scheduler placed the pod on a node whose GPUs have no room for it, so kubelet rejects it.",
-        "The message has the details. Controllers recreate their pods. Use separate nodes for that scheduler.",
+        "Another scheduler placed the pod on a node where Purser cannot grant it GPUs, so kubelet rejects it.",
+        "The message names the cause. If the node's GPUs have no room, use separate nodes for that scheduler.",
     )
     NOT_SERVED = (
         "NotServed",
@@ -74,7 +76,7 @@ class PendingReason(ExplainedReason):
     INVALID_REQUEST = (
         "InvalidRequest",
         "Pod",
-        "The pod's GPU request is invalid.",
+        "The pod's GPU request is invalid, or its spec violates a webhook rule.",
         "See the pod's FailedScheduling event.",
     )
 
@@ -115,13 +117,14 @@ class BindFailure(ExplainedReason):
     NO_INVENTORY = (
         "NoInventory",
         "Pod",
-        "The node no longer has a GPU inventory.",
+        "The node no longer has a GPU inventory, or no longer lists the devices that were chosen for the pod.",
         "Check the log of the agent on the node.",
     )
     NO_LONGER_FITS = (
         "NoLongerFits",
         "Pod",
-        "Other pods took the free GPUs after kube-scheduler had chosen the node. kube-scheduler retries the pod.",
+        "The pod no longer fits on the node that kube-scheduler chose, usually because other pods took the free GPUs. "
+        "kube-scheduler retries the pod.",
     )
     LEDGER_REFUSED = (
         "LedgerRefused",
@@ -139,7 +142,7 @@ class BindFailure(ExplainedReason):
     BOUND_WITH_INVALID_GRANT = (
         "BoundWithInvalidGrant",
         "Pod",
-        "The pod is bound, but the grant in its annotations has no valid signature.",
+        "The pod is bound, but the grant in its annotations is invalid, or was changed or removed.",
         "See the pod's UntrustedGrant event.",
     )
     OUTCOME_UNKNOWN = (

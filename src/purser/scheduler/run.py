@@ -168,7 +168,10 @@ async def _serve(
             await compiled
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
             read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
-            readiness.started(parts.cache.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"])
+            readiness.started(
+                parts.cache.not_ready,
+                lambda: [] if keeper.is_valid else ["the certificate has expired or is not valid yet"],
+            )
             addresses = Addresses(webhook_port, extender_port, metrics_port, read_api_port)
             await on_listening(addresses)
             await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
@@ -409,7 +412,7 @@ def _check(server: ServerSettings) -> None:
             "--extender-client-ca-file to the CA of the extender's clients, or use address 127.0.0.1"
         )
     if server.webhook_client_names and server.webhook_client_ca_file is None:
-        raise ConfigError("the webhook's client names require the CA of the clients' certificates: set both")
+        raise ConfigError("--webhook-client-name requires --webhook-client-ca-file: set both")
 
 
 def _is_loopback(address: str) -> bool:

@@ -120,8 +120,10 @@ def _review(
     decision = webhook.review(request)
     metrics.admitted(name, decision.word, decision.why)
     if not decision.allowed:
-        who = f"{request.namespace}/{request.name or '(generated name)'}"
-        log.info("A webhook refused a pod", webhook=name, pod=who, reason=decision.why, message=decision.message)
+        what = "/".join(filter(None, (request.namespace, request.name or "(generated name)")))
+        resource = "/".join(filter(None, (request.resource.resource, request.sub_resource)))
+        about = {"webhook": name, "resource": resource, "object": what}
+        log.info("The webhook denied a request", **about, reason=decision.why, message=decision.message)
     return Response(encode_review(request, decision), is_error=False)
 
 
@@ -170,7 +172,7 @@ async def _answer(name: str, verb: Verb, body: bytes) -> tuple[web.Response, str
     try:
         answer = await verb(body)
     except (WireError, ReviewError) as error:
-        log.warning("Malformed extender request", verb=name, error=str(error))
+        log.warning("Malformed request", verb=name, error=str(error))
         return web.Response(status=400, text=f"{error}\n"), "bad-request"
     except NotLeadingError as error:
         log.info("A request reached an inactive replica", verb=name, error=str(error))

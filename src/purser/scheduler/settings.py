@@ -38,7 +38,7 @@ class ServiceTarget:
     @classmethod
     def parse(cls, text: str) -> "ServiceTarget":
         """Of ``NAMESPACE/NAME``. Raises ValueError."""
-        return cls(*_pair(text))
+        return cls(*_namespace_and_name(text))
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class LeaseTarget:
     @classmethod
     def parse(cls, text: str) -> "LeaseTarget":
         """Of ``NAMESPACE/NAME``. Raises ValueError."""
-        return cls(*_pair(text))
+        return cls(*_namespace_and_name(text))
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _namespace_and_name(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
         raise ValueError("namespace or name is missing")
@@ -158,8 +158,9 @@ class WebhookSettings:
         str,
         Option(
             (
-                "While no replica responds, Ignore: pods are admitted, and GPU pods wait; Fail: "
-                "all pods are rejected, including those without GPUs."
+                "While no replica responds, Ignore: pods are admitted, and GPU pods wait (from Kubernetes 1.28 on, GPU "
+                "pods that must not miss the webhook are rejected); Fail: all pods are rejected, including those "
+                "without GPUs."
             ),
             name="webhook-failure-policy",
             value="webhook.failurePolicy",
@@ -236,8 +237,8 @@ POLICY_OPTIONS = {
         value="scheduler.authority",
     ),
     "nodes_to_score": Option(
-        "Number of best nodes for a pod that kube-scheduler scores; 0: all. For pods with node preferences, "
-        "kube-scheduler always scores all nodes that fit.",
+        "How many of the best nodes kube-scheduler scores for a pod; 0: all, and Purser nominates no nodes before "
+        "kube-scheduler asks. For pods with node preferences, kube-scheduler always scores all nodes that fit.",
         value="scheduler.nodesToScore",
         minimum=0,
     ),

@@ -85,10 +85,11 @@ def simulated_pod(pod: Pod, notes: list[str]) -> SimPod | None:
     if shape is None and (grant := _grant(pod, name, notes)) is not None:
         shape = held_shape(grant, asked.cpu_milli, asked.memory_mib)
         notes.append(
-            f"pod {name} has requirements other than amounts: the simulation uses only the amounts that the pod holds"
+            f"pod {name}: the simulation uses only the amounts that the pod holds and ignores its other requirements"
         )
     if shape is None and request is not None:
-        notes.append(f"pod {name} is skipped because it is pending and has requirements other than amounts")
+        why = "it has no grant, and requirements other than amounts are not simulated"
+        notes.append(f"pod {name} is skipped because {why}")
     return SimPod(name, shape) if shape is not None else None
 
 

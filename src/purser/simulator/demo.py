@@ -43,8 +43,8 @@ _PODS = (
 
 def workload() -> Workload:
     """The demonstration's nodes and pods."""
-    drawn = random.Random(SEED)
-    pods = sorted((_pod(drawn, number) for number in range(PODS)), key=lambda pod: (pod.arrives_s, pod.name))
+    rng = random.Random(SEED)
+    pods = sorted((_pod(rng, number) for number in range(PODS)), key=lambda pod: (pod.arrives_s, pod.name))
     return Workload(
         "a made-up cluster", tuple(_nodes()), tuple(pods), ("The lists ship with Purser as its demonstration.",)
     )
@@ -64,10 +64,10 @@ def _nodes() -> list[FleetNodeFacts]:
     ]
 
 
-def _pod(drawn: random.Random, number: int) -> SimPod:
-    _, gpus, milli, cpus, memory_gib, models, minutes = drawn.choices(_PODS, [kind[0] for kind in _PODS])[0]
-    cpu_milli = 1000 * drawn.randrange(cpus[0], cpus[1] + 1, 2)
+def _pod(rng: random.Random, number: int) -> SimPod:
+    _, gpus, milli, cpus, memory_gib, models, minutes = rng.choices(_PODS, [kind[0] for kind in _PODS])[0]
+    cpu_milli = 1000 * rng.randrange(cpus[0], cpus[1] + 1, 2)
     allowed = tuple(f"={model}" for model in models)
     shape = PodShape(cpu_milli, 1024 * memory_gib, gpus, milli, models=allowed)
-    lasts_s = round(60 * minutes * drawn.uniform(0.4, 1.6))
-    return SimPod(f"pod-{number:04}", shape, float(drawn.randrange(round(HOURS * 3600))), float(lasts_s))
+    lasts_s = round(60 * minutes * rng.uniform(0.4, 1.6))
+    return SimPod(f"pod-{number:04}", shape, float(rng.randrange(round(HOURS * 3600))), float(lasts_s))

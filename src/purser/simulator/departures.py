@@ -131,7 +131,7 @@ class _Simulation:
             raise ValueError("an order without times cannot be simulated with departures")
         self.shapes: Shapes = shapes_of(workload)
         self.decider = Decider(workload, order, policy, learns, log)
-        self._tell = placed
+        self._on_placed = placed
         self.arrives_s = order.arrives_s
         self.lasts_s = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[order.pods]
         self.of_event = self.shapes.of_pod[order.pods]
@@ -143,7 +143,7 @@ class _Simulation:
         self._waiting = Waiting(self.shapes, self.decider.fleet)
         self.queue: BackoffQueue | None = None
         """In which pods wait instead, where they back off."""
-        self._allocated = self._asked = 0
+        self._allocated = self._waiting_milli = 0
 
     def run(self, tick: Tick) -> None:
         """From the first arrival to the end."""
@@ -158,7 +158,7 @@ class _Simulation:
         number = int(self.of_event[event])
         self.decider.arrived(self.shapes.each[number])
         if not self._try_to_place(event, number, now):
-            self._asked += int(self.shapes.demand_milli[number])
+            self._waiting_milli += int(self.shapes.demand_milli[number])
         self._note(now)
 
     def _try_to_place(self, event: int, number: int, now: float) -> bool:
@@ -179,9 +179,9 @@ class _Simulation:
                 self.decider.release(placement)
                 self._allocated -= placement.milli
                 freed.add(placement.row)
-            asked = self._asked
+            waiting_milli = self._waiting_milli
             self._retry(freed, now)
-            if freed or self._asked != asked:
+            if freed or self._waiting_milli != waiting_milli:
                 self._note(now)
 
     def _retry(self, freed: set[int], now: float) -> None:
@@ -210,7 +210,7 @@ class _Simulation:
     def _try_again(self, event: int, number: int, now: float) -> bool:
         placed = self._try(event, number, now)
         if placed:
-            self._asked -= int(self.shapes.demand_milli[number])
+            self._waiting_milli -= int(self.shapes.demand_milli[number])
         return placed
 
     def _try(self, event: int, number: int, now: float) -> bool:
@@ -219,13 +219,13 @@ class _Simulation:
             return False
         self._allocated += placement.milli
         self.placed_s[event] = now
-        self._tell(event, self.decider.fleet.names[placement.row], placement.gpus)
+        self._on_placed(event, self.decider.fleet.names[placement.row], placement.gpus)
         # Of pods that leave at one moment the order is that of their arrival: nothing else may decide it.
         heapq.heappush(self._leaving, (now + float(self.lasts_s[event]), event, placement))
         return True
 
     def _note(self, now: float) -> None:
-        self.moments.add(now, self._allocated, self._asked, self.decider.fragments.total)
+        self.moments.add(now, self._allocated, self._waiting_milli, self.decider.fragments.total)
 
     def result(self, seconds: float) -> Departures:
         """The results of the run."""

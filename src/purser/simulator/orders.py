@@ -82,30 +82,30 @@ def _seed(path: Path) -> int:
 
 def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
     """An order drawn from a seed, of pods that ask for so much of all GPUs."""
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     demands = _demands(workload)
     target = load_percent / 100 * workload.capacity_milli
     pods = list(range(len(workload.pods)))
-    drawn.shuffle(pods)
+    rng.shuffle(pods)
     total = sum(demands)
     left_out = 0
     while total > target and len(pods) > 1:
-        total -= demands[pods.pop(drawn.randrange(len(pods)))]
+        total -= demands[pods.pop(rng.randrange(len(pods)))]
         left_out += 1
-    pods += _sample_pods(demands, target - total, drawn)
-    return Order(f"seed {seed}", seed, np.array(pods, np.int64), draw_ranks(workload, drawn), left_out=left_out)
+    pods += _sample_pods(demands, target - total, rng)
+    return Order(f"seed {seed}", seed, np.array(pods, np.int64), draw_ranks(workload, rng), left_out=left_out)
 
 
 MAX_ORDER_TRIES = 100
 """Pods in a row that ask for too much before the load is taken as reached."""
 
 
-def _sample_pods(demands: list[int], room: float, drawn: random.Random) -> list[int]:
+def _sample_pods(demands: list[int], room: float, rng: random.Random) -> list[int]:
     """Pods from the whole list that together ask for no more than there is room."""
     pods: list[int] = []
     tries = 0
     while tries < MAX_ORDER_TRIES:
-        pod = drawn.randrange(len(demands))
+        pod = rng.randrange(len(demands))
         tries += 1
         if 0 < demands[pod] <= room:
             tries = 0
@@ -115,10 +115,10 @@ def _sample_pods(demands: list[int], room: float, drawn: random.Random) -> list[
     return pods
 
 
-def draw_ranks(workload: Workload, drawn: random.Random) -> tuple[int, ...]:
+def draw_ranks(workload: Workload, rng: random.Random) -> tuple[int, ...]:
     """The nodes' places among equals, drawn."""
     places = list(range(len(workload.nodes)))
-    drawn.shuffle(places)
+    rng.shuffle(places)
     return tuple(places)
 
 
@@ -139,24 +139,24 @@ def timed_order(workload: Workload, seed: int, load_percent: float | None = None
     that on average this percentage of the GPUs would be requested at a time if no pod waited. Run times stay as they
     are.
     """
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     arrives = np.array([pod.arrives_s or 0.0 for pod in workload.pods])
     pods = np.argsort(arrives, kind="stable")
     times = arrives[pods] - arrives.min()
     end_s = None
     if load_percent is not None:
-        pods, times = _repeated(pods, times, drawn)
+        pods, times = _repeated(pods, times, rng)
         times = times / find_speed(workload, pods, times, load_percent)
         end_s = float(times[-1])  # after it all would only leave
-    return Order(f"seed {seed}", seed, pods, draw_ranks(workload, drawn), times, end_s)
+    return Order(f"seed {seed}", seed, pods, draw_ranks(workload, rng), times, end_s)
 
 
 Places = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
 
 
-def _repeated(pods: Places, times: Times, drawn: random.Random) -> tuple[Places, Times]:
-    sampled = [np.array(drawn.choices(range(len(pods)), k=len(pods)), np.int64) for _ in range(TIMES_REPEATED - 1)]
+def _repeated(pods: Places, times: Times, rng: random.Random) -> tuple[Places, Times]:
+    sampled = [np.array(rng.choices(range(len(pods)), k=len(pods)), np.int64) for _ in range(TIMES_REPEATED - 1)]
     span = float(times[-1]) + float(times[-1]) / max(len(times) - 1, 1)
     return np.concatenate([pods, *sampled]), np.concatenate([times + span * n for n in range(TIMES_REPEATED)])
 

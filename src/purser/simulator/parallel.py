@@ -20,7 +20,7 @@ from purser.simulator import arrivals, departures
 from purser.simulator.bounds import bounds
 from purser.simulator.decision_log import opened
 from purser.simulator.results import AnyRun, run_result, timed_result
-from purser.simulator.workload import Order, Workload, mig_kinds
+from purser.simulator.workload import Order, Workload, has_bounds
 
 FRAGMENTATION = "fragmentation"
 """The policy whose first failure the bound C is about."""
@@ -79,7 +79,7 @@ def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
     with opened(task.log) as log:
         found = arrivals.run(workload, task.order, task.policy, task.learns, tick, log)
     limit = None
-    if task.bound and not mig_kinds(workload.nodes):
+    if task.bound and has_bounds(workload.nodes):
         first = found.first_failure
         if task.policy != FRAGMENTATION or task.learns:
             first = arrivals.run(workload, task.order, FRAGMENTATION).first_failure

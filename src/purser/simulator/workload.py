@@ -11,6 +11,7 @@ from purser.core.mig.profiles import MIG_KINDS
 from purser.core.model import WHOLE_MILLI
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape, is_share, need_milli
+from purser.core.vendors.catalogue import BY_RESOURCE
 
 SLOTS = 1000
 """Of a GPU in a list that says nothing of slots: as many as there are thousandths."""
@@ -93,6 +94,11 @@ def common_memory_mib(nodes: tuple[FleetNodeFacts, ...]) -> int:
 def mig_kinds(nodes: tuple[FleetNodeFacts, ...]) -> tuple[str, ...]:
     """Of the GPUs that are cut on demand."""
     return tuple(sorted({gpu.mig_kind for node in nodes for gpu in node.gpus if gpu.mig_kind}))
+
+
+def has_bounds(nodes: tuple[FleetNodeFacts, ...]) -> bool:
+    """Whether upper bounds can be computed: all GPUs are NVIDIA's, and none is cut on demand."""
+    return not mig_kinds(nodes) and not any(gpu.resource in BY_RESOURCE for node in nodes for gpu in node.gpus)
 
 
 def demand_milli(shape: PodShape, memory_mib: int, kinds: tuple[str, ...] = ()) -> int:

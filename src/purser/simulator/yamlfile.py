@@ -31,12 +31,12 @@ from purser.core.mig.profiles import MIG_KINDS
 from purser.core.model import WHOLE_MILLI, WHOLE_PERCENT, DeviceMode, Enforcement
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.shape import PodShape
-from purser.core.vendors.catalogue import BY_RESOURCE, FAMILIES
+from purser.core.vendors.catalogue import FAMILIES
 from purser.core.wording import counted
 from purser.simulator.files import read_text
 from purser.simulator.openb import MAX_AMOUNT, MAX_GPUS, parse_number, whole_number
 from purser.simulator.problems import FileProblems, InputError, Problem
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, mig_kinds
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, has_bounds, mig_kinds
 
 NODE_FIELDS = ("name", "count", "gpus", "model", "family", "mig", "cpu", "memory")
 _SHARED_POD_FIELDS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
@@ -67,8 +67,7 @@ def read_workload(path: Path) -> Workload:
     kinds = mig_kinds(tuple(nodes))
     pods = _each(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
-    has_families = any(gpu.resource in BY_RESOURCE for node in nodes for gpu in node.gpus)
-    notes = (NO_BOUNDS_NOTE,) if kinds or has_families else ()
+    notes = () if has_bounds(tuple(nodes)) else (NO_BOUNDS_NOTE,)
     return Workload(path.name, tuple(nodes), tuple(pods), notes)
 
 

@@ -161,7 +161,8 @@ class StateReader:
             answer = await self._get(f"{self._base}/rollout", read_rollout, MAX_STATE_ANSWER_BYTES)
         except ReadAnswerError as error:
             if error.status == 404:
-                raise KubeError(f"The scheduler is too old to report what the operator rolls out: {error}") from error
+                why = f"The scheduler may be too old to report what the operator rolls out: {error}"
+                raise KubeError(why) from error
             raise
         assert answer is not None, "the API answers 304 only to requests with a tag"
         return answer[0]

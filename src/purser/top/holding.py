@@ -51,7 +51,7 @@ def holder_lines(state: ClusterState, node: str, uuid: str = "") -> list[str]:
         held = [_held(name, memory[part], cores[part]) for part, name in parts.items()]
         if held:
             lines.append(clean(f"{grant.namespace}/{grant.pod}  {'; '.join(held)}"))
-    return lines or ["No pod holds any part of the GPU."]
+    return lines or ["No pod holds any part of the GPU." if uuid else "No pod holds any GPU of the node."]
 
 
 def _shares(grant: StateGrant) -> Iterator[StateShare]:

@@ -270,7 +270,9 @@ def _widths(heads: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:
 def _style(view: TopView, thing: Any) -> Style:
     """How a row stands out: what is closed or full, and how long it waits says enough by itself."""
     if view is TopView.NODES:
-        return Style.BAD if _closed_gpu_count(thing) else Style.FAINT if thing.cordoned else Style.PLAIN
+        styles = {_HEALTH.get(gpu.health, Style.PLAIN) for gpu in thing.gpus}
+        styles |= {Style.FAINT} if thing.cordoned else set()
+        return next((style for style in (Style.BAD, Style.FAINT) if style in styles), Style.PLAIN)
     if view is TopView.GPUS:
         return _HEALTH.get(thing[1].health, Style.PLAIN)
     return Style.PLAIN

@@ -34,8 +34,8 @@ _HTTPS_ADVICE = (
 )
 MESSAGES = {
     401: "The token is not known, has expired, or is for another audience.",
-    403: "The token's user is not allowed to see the cluster. If the user may list the pods in a namespace, enter that "
-    "namespace.",
+    403: "The token's user is not allowed to see the cluster, or the namespace that was entered. Enter a namespace in "
+    "which the user may list pods.",
 }
 
 
@@ -96,7 +96,9 @@ class LoginAccess:
         if from_header is None and _loses_cookies(request):
             return self._form(request, _HTTPS_ADVICE, then, namespace, 400)
         if not is_valid_token(sent) or (namespace and not is_label(namespace)):
-            message = "Enter a token." if not is_valid_token(sent) else "The namespace must be an RFC 1123 label."
+            message = "The namespace must be an RFC 1123 label."
+            if not is_valid_token(sent):
+                message = "Enter a token: ASCII characters without spaces."
             return self._form(request, message, then, namespace, 400)
         if len(token) > MAX_TOKEN_CHARACTERS:
             message = "The token is too long for a cookie: put a proxy in front that sends it with each request."
@@ -127,8 +129,10 @@ class LoginAccess:
         except NotServedError as error:
             raise web.HTTPServiceUnavailable(text=f"{error}.") from error
         except KubeError as error:
-            log.warning("The scheduler's read API does not answer", error=str(error))
-            raise web.HTTPServiceUnavailable(text="Purser's scheduler does not answer: try again later.") from error
+            log.warning("Cannot read the scheduler's read API", error=str(error))
+            raise web.HTTPServiceUnavailable(
+                text="The scheduler's read API cannot be read: try again later, or see Purser's log."
+            ) from error
 
     def _form(self, request: web.Request, message: str, then: str, namespace: str, status: int = 200) -> web.Response:
         values = {

@@ -120,7 +120,7 @@ class Pages:
         state, name = await _state(request), request.match_info["name"]
         node = next((each for each in state.nodes if each.name == name), None)
         if node is None:
-            raise _not_found(f"The cluster has no node {name} with GPUs.")
+            raise _not_found(f"There is no node {name} with GPUs that you may see.")
         places = gpu_places(state, lambda at, _: at is node)
         hardware, unknown = await _hardware(request, name)
         values = {
@@ -137,7 +137,7 @@ class Pages:
         places = gpu_places(await _state(request), lambda _, gpu: uuid in (gpu.uuid, gpu.parent))
         place = next((each for each in places if each.gpu.uuid == uuid), None)
         if place is None:
-            raise _not_found(f"No node lists a GPU with the UUID {uuid}.")
+            raise _not_found(f"No node that you may see lists a GPU with the UUID {uuid}.")
         children = [each for each in places if each is not place]
         node = place.node.name
         # Who may see one namespace alone is not shown what others' pods do.
@@ -149,7 +149,7 @@ class Pages:
         grant = next((each for each in state.grants if (each.namespace, each.pod) == (namespace, name)), None)
         waiting = next((each for each in state.waiting if (each.namespace, each.pod) == (namespace, name)), None)
         if grant is None and waiting is None:
-            raise _not_found(f"No pod {namespace}/{name} holds GPUs or waits for one.")
+            raise _not_found(f"No pod {namespace}/{name} that you may see holds GPUs or waits for one.")
         uid = grant.uid if grant is not None else waiting.uid if waiting is not None else ""
         why, events, past = await asyncio.gather(
             request[FEED].details(namespace, name),

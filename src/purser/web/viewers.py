@@ -79,7 +79,7 @@ class Viewers:
     def _begin(self, viewer: Viewer) -> "_View":
         starting = sum(not view.first.done() for view in self._views.values())
         if starting >= MAX_STARTING or len(self._views) - starting >= MAX_VIEWERS:
-            raise NotServedError("too many viewers: try again later")
+            raise NotServedError("Too many viewers: try again later")
         view = _View(asyncio.get_running_loop().create_future(), self._clock.monotonic())
         self._views[viewer.key] = view
         view.task = asyncio.ensure_future(self._follow(viewer, view))
@@ -101,7 +101,7 @@ class Viewers:
                 log.info("A viewer's token is no longer accepted, or the read API does not answer", error=str(error))
             view.fail(error)
         finally:
-            view.fail(NotServedError("you have logged out, or the server is stopping"))
+            view.fail(NotServedError("You have logged out, or the server is stopping"))
             self._remove(viewer, view)
 
     def _remove(self, viewer: Viewer, view: "_View") -> None:

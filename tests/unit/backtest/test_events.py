@@ -305,7 +305,7 @@ def test_what_is_no_list_of_objects_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("days", "says"), [(0, "are the same"), (365, ""), (800, "800 days, more than the maximum of 366")]
+    ("days", "says"), [(0, "fewer than two different"), (365, ""), (800, "800 days, more than the maximum of 366")]
 )
 def test_a_past_of_no_time_and_one_of_years_are_told_apart(days, says):
     end_s = BEGIN_S + 86400 * days

@@ -139,7 +139,7 @@ def test_files_without_what_a_replay_needs_say_what_is_missing(tmp_path):
     assert (code, out) == (2, "")
     assert err.splitlines() == [
         "purser: events for pods without a UID (1, for example ns/x)",
-        "purser: past: the history has no time span to replay, because its first and last timestamps are the same",
+        "purser: past: the history has no time span to replay, because it has fewer than two different timestamps",
     ]
 
 

@@ -82,7 +82,7 @@ def test_what_the_webhook_would_refuse_is_not_said_to_fit(asked):
     preset = POD % 8000 + "  nodeName: n\n"
     assert "Purser's webhook would reject the pod: " in asked(preset)[1]
     unasked = preset.replace("nvidia.com/gpumem: 8000", "cpu: 1")
-    assert "spec.nodeName is n, so that node's kubelet would run the pod without a scheduler" in asked(unasked)[1]
+    assert "spec.nodeName is n: the kubelet on that node would run the pod without a scheduler" in asked(unasked)[1]
     assert asked((POD % 8000).replace("team", "nowhere"))[1] == (
         "nowhere/p would not be placed: namespace nowhere does not exist\n"
     )

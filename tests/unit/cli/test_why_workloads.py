@@ -101,7 +101,7 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
 @pytest.mark.parametrize(
     ("kind", "spec", "says"),
     [
-        ("Deployment", {"replicas": 0}, "No pods exist because spec.replicas is 0"),
+        ("Deployment", {"replicas": 0}, "The workload needs no pods: spec.replicas is 0"),
         ("Deployment", {"paused": True}, "The workload is paused: spec.paused is true"),
         ("Job", {"suspend": True}, "The workload is suspended: spec.suspend is true"),
         ("StatefulSet", {}, "The object does not report a reason. See kubectl describe statefulset web -n default"),

@@ -51,7 +51,7 @@ async def test_one_that_does_not_listen_is_killed_when_patience_ends():
     component = Component("deaf", run)
     component.start()
     await asyncio.sleep(0)
-    await component.stop(patience_s=0.01)
+    await component.stop(timeout_s=0.01)
     assert not component.is_running
 
 

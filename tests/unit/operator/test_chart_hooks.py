@@ -180,6 +180,6 @@ async def test_keys_stay_while_a_pod_has_a_grant(released):
 
 async def test_agents_that_do_not_go_are_named_and_nothing_is_removed(released):
     await create_pod(released.client, pod("agent-x", "n0", NAMESPACE, **AGENT))
-    with pytest.raises(KubeError, match=r"pods are still running after .* s: agent-x"):
+    with pytest.raises(KubeError, match=r"pods still exist after .* s: agent-x"):
         await clean_up(released.client, NAMESPACE, timeout_s=0.1, say=print)
     assert len(await left(released)) == 4

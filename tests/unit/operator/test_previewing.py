@@ -157,7 +157,7 @@ async def test_without_an_image_and_objects_the_shown_one_is_named(bare):
     assert await preview(bare.client, NAMESPACE, "", lines.append, policy())
     assert (
         lines[0]
-        == "no Purser image runs in the cluster, so purser:latest is shown: use --image to choose another image"
+        == "found no Purser image in the cluster, so purser:latest is shown: use --image to choose another image"
     )
 
 

@@ -325,7 +325,7 @@ def test_each_sort_has_a_line_and_of_many_the_first_are_named():
     nodes = [PatchNode(node=f"n{number}") for number in range(7)]
     held = ["node a: pod default/train still uses a GPU"]
     assert remaining(seen(pods=(operand_pod("driver-1", "a"),)), [driver, *nodes], held) == [
-        "held back: node a: pod default/train still uses a GPU",
+        "nodes that block the removal: node a: pod default/train still uses a GPU",
         "objects: DaemonSet n/driver",
         "labels and annotations on nodes: n0, n1, n2 (and 4 more)",
         "operand pods: n/driver-1 on a",

@@ -261,7 +261,7 @@ def test_gpus_that_an_agent_reports_and_kubelet_does_not_list_yet_take_no_pods()
 
 def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     gated = explained(pod("p", gpu(), schedulingGates=[{"name": "example.org/q"}]), node("n", gpus("n", 1)))
-    assert gated.objection == "the pod is waiting for its scheduling gates: example.org/q"
+    assert gated.objection == "the pod is waiting for its scheduling gates to be removed: example.org/q"
     wrong = explained(pod("p", gpu(nvidia_com__x="1") | {"nvidia.com/gpumem": "16Gi"}), node("n", gpus("n", 1)))
     assert "nvidia.com/gpumem" in wrong.objection
     placed = explained(pod("p", gpu(1), on="n", share={"n-0": 1}), node("n", gpus("n", 1)))
@@ -316,7 +316,7 @@ def test_a_pod_on_a_node_is_compared_with_the_best_of_the_other_nodes():
     assert explained(pod("p", {"cpu": "1"}, on="full"), *nodes).choice.policy == ""
     gone = pod("p", gpu(4000), on="full", share={"full-7": 4000})
     assert explained(gone, *nodes, *others).choice.own is None
-    assert explained(gone, *nodes, *others).choice.gpus == ("GPU full-7 (no longer exists): 4000 MiB",)
+    assert explained(gone, *nodes, *others).choice.gpus == ("GPU full-7 (not in the node's inventory): 4000 MiB",)
 
 
 def test_a_node_that_the_policy_keeps_for_other_pods_has_no_score_that_means_anything():

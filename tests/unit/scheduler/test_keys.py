@@ -143,7 +143,7 @@ async def test_a_secret_without_a_key_is_an_error_that_says_what_to_do(data):
         await client.create(
             SECRETS, {"metadata": {"name": GRANT_KEY_SECRET, "namespace": DEFAULT_NAMESPACE}, "data": data}
         )
-        with pytest.raises(SigningKeyError, match="delete it"):
+        with pytest.raises(SigningKeyError, match="delete the Secret"):
             await load_or_create_keys(client, DEFAULT_NAMESPACE)
 
 

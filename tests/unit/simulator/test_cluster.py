@@ -95,7 +95,8 @@ async def test_what_cannot_be_read_is_left_out_and_reported(client: Client) -> N
     notes = " | ".join(found.notes)
     assert "node b is skipped: annotation" in notes
     assert "pod team/odd" in notes
-    assert "pod team/picky is skipped because it is pending and has requirements other than amounts" in notes
+    why = "it has no grant, and requirements other than amounts are not simulated"
+    assert f"pod team/picky is skipped because {why}" in notes
 
 
 async def test_a_cluster_without_gpus_is_reported(client: Client) -> None:

@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.simulator.builders import as_listed
 
 from purser.core.placement.shape import PodShape
 from purser.simulator import departures
 from purser.simulator.orders import timed_order
+from purser.simulator.parallel import Task, run_all
 from purser.simulator.problems import InputError
-from purser.simulator.yamlfile import read_workload
+from purser.simulator.results import Run
+from purser.simulator.yamlfile import NO_BOUNDS_NOTE, read_workload
 
 GOOD = """
 nodes:
@@ -101,6 +104,15 @@ def test_devices_of_other_vendors_are_listed_as_their_own(tmp_path: Path) -> Non
     found = read_workload(path)
     assert [(gpu.model, gpu.resource) for gpu in found.nodes[0].gpus] == [("Hygon DCU", "hygon.com/dcunum")] * 2
     assert found.pods[0].shape == PodShape(0, 0, 1, 250, resource="hygon.com/dcunum")
+
+
+def test_devices_of_other_vendors_have_no_bound_and_the_notes_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(FAMILY)
+    found = read_workload(path)
+    assert found.notes == (NO_BOUNDS_NOTE,)
+    [run] = run_all(found, [Task("fragmentation", as_listed(found), bound=True)], 1, lambda *_: None)
+    assert isinstance(run, Run) and run.bounds is None
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ async def test_the_rollout_is_read_and_what_is_wrong_with_it_is_said(tmp_path):
         with pytest.raises(KubeError, match="rollout document cannot be read"):
             await source.rollout()
         clock.ahead_s += POLL_INTERVAL_S
-        with pytest.raises(KubeError, match="The scheduler is too old"):
+        with pytest.raises(KubeError, match="The scheduler may be too old"):
             await source.rollout()
         async with StateReader(dataclasses.replace(api, namespace="team-a")) as of_team:
             with pytest.raises(KubeError, match="viewers of the whole cluster"):

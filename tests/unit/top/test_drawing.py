@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from purser.core.state import StateGpuHealth
+from purser.core.state import StateGpuHealth, StateNode
 from purser.top import keys
 from purser.top.drawing import Shown, drawn, layout_of
 from purser.top.lines import Style, clean, fit_text, width, wrap_text
@@ -134,3 +134,17 @@ def test_text_fits_by_cells_and_not_by_characters():
         cells = dice.randrange(1, 12)
         assert width(fit_text(text, cells)) == cells
         assert all(width(line) <= max(cells, 2) for line in wrap_text(text, cells))
+
+
+@pytest.mark.parametrize(
+    ("shown", "style"),
+    [
+        pytest.param(node("n", gpu(0)), Style.PLAIN, id="all well"),
+        pytest.param(node("n", gpu(0), cordoned=True), Style.FAINT, id="a cordoned node"),
+        pytest.param(node("n", gpu(0), gpu(1, health=StateGpuHealth.CORDONED)), Style.FAINT, id="a cordoned GPU"),
+        pytest.param(node("n", gpu(0, health=StateGpuHealth.DISPUTED), cordoned=True), Style.BAD, id="a disputed GPU"),
+        pytest.param(node("n", gpu(0), gpu(1, health=StateGpuHealth.UNHEALTHY)), Style.BAD, id="an unhealthy GPU"),
+    ],
+)
+def test_a_node_is_red_for_what_is_wrong_and_dim_for_what_is_cordoned(shown: StateNode, style: Style) -> None:
+    assert table_of(TopView.NODES, cluster((shown,)), 0.0).rows[0].style is style

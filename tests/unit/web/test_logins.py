@@ -126,11 +126,11 @@ async def test_cookies_are_for_this_server_alone():
     ("token", "namespace", "status", "message"),
     [
         ("nobody", "", 401, "is not known, has expired"),
-        ("viewer", "", 403, "enter that namespace"),
-        ("viewer", "team-b", 403, "enter that namespace"),
-        ("", "", 400, "Enter a token."),
-        ("two words", "", 400, "Enter a token."),
-        ("new\nline", "", 400, "Enter a token."),
+        ("viewer", "", 403, "Enter a namespace in which"),
+        ("viewer", "team-b", 403, "Enter a namespace in which"),
+        ("", "", 400, "Enter a token: ASCII characters without spaces."),
+        ("two words", "", 400, "Enter a token: ASCII characters without spaces."),
+        ("new\nline", "", 400, "Enter a token: ASCII characters without spaces."),
         ("viewer", "../x", 400, "RFC 1123 label"),
         ("x" * (MAX_TOKEN_CHARACTERS + 1), "", 400, "too long for a cookie"),
         ("x" * 30_000, "", 413, ""),
@@ -157,7 +157,7 @@ async def test_a_proxy_in_front_sends_the_token():
         status, location, _ = await get(client, "/waiting")
         assert (status, location) == (303, "/login?next=%2Fwaiting&refused=403")
         _, _, form = await get(client, location)
-        assert "enter that namespace" in form and 'name="token"' not in form
+        assert "Enter a namespace in which" in form and 'name="token"' not in form
         assert (await log_in(client, namespace="team-a", then="/waiting"))[:2] == (303, "/waiting")
         assert [cookie.key for cookie in client.cookie_jar] == ["purser-namespace"]
         _, _, text = await get(client, "/waiting")
@@ -216,7 +216,7 @@ async def test_where_the_scheduler_is_away_pages_say_so_and_work_again_afterward
     api.is_away = True
     async with server(api) as url, browser(url) as client:
         status, _, text = await log_in(client, "admin")
-        assert status == 503 and "does not answer" in text and "https://read-api" not in text
+        assert status == 503 and "read API cannot be read" in text and "https://read-api" not in text
         api.is_away = False
         assert (await log_in(client, "admin"))[0] == 303
 
@@ -243,7 +243,7 @@ async def test_strangers_keep_nobody_out(monkeypatch):
             assert (await log_in(three, f"stranger-{number}"))[0] == 401
         assert (await log_in(two, "two"))[0] == 303
         status, _, text = await log_in(three, "three")
-        assert status == 503 and "too many viewers" in text
+        assert status == 503 and "Too many viewers" in text
         assert (await get(one, "/nodes"))[0] == 200
 
 

@@ -123,10 +123,10 @@ async def test_a_node_shows_what_connects_its_gpus_and_what_its_kubelet_lists():
     [
         (None, "does not report the node"),
         (KubeError("https://read-api <b> cannot be reached"), "https://read-api &lt;b&gt; cannot be reached"),
-        (NodeDetails("n", (), (), None), "no GPU but MIG devices"),
+        (NodeDetails("n", (), (), None), "only MIG devices, and their links"),
         (NodeDetails("n", details("n", 1).gpus, (), None), "Places of GPUs"),
-        (NodeDetails("n", details("n", 1).gpus, (), None), "nobody reports on this kubelet"),
-        (NodeDetails("n", tuple(unlinked(2)), (), None), "Nothing is known of what connects the GPUs."),
+        (NodeDetails("n", details("n", 1).gpus, (), None), "nothing reports on this kubelet"),
+        (NodeDetails("n", tuple(unlinked(2)), (), None), "How the GPUs are connected is not known."),
         (
             details("n", MAX_LINKED_GPUS + 1),
             f"The first {MAX_LINKED_GPUS} of {MAX_LINKED_GPUS + 1} GPUs have a column.",
@@ -252,7 +252,7 @@ async def test_pods_that_wait_show_what_was_tried_for_them_and_would_make_them_f
     pods.append(msgspec.structs.replace(waiting("p-2"), suggestion="the pod does not have annotation <a>"))
     async with served(Source(cluster((node("n"),), (), (*pods, waiting("p-3"))))) as (client, _):
         text = await text_of(client, "/waiting")
-        assert "3 of 4 would fit after a change of their own" in text and f"2 of them if {less}." in text
+        assert "3 of 4 would fit if they were changed" in text and f"2 of them if {less}." in text
         assert text.count(f"<td>too small</td><td>{less}</td>") == 2
         assert "<td>the pod does not have annotation &lt;a&gt;</td>" in text
         assert text.count("<td>none known yet</td>") == 1

@@ -111,7 +111,7 @@ async def test_the_page_shows_curves_hours_and_idle_gpus():
         'data-refresh-ms="60000"',
     ]
     assert [each for each in shows if each not in text] == []
-    hours = text[text.index("GPU-hours over") :]
+    hours = text[text.index("GPU-hours by namespace over") :]
     assert hours.index("team-a") < hours.index("team-b")  # who wastes most
     assert "style=" not in text and "<script>" not in text
 
@@ -120,7 +120,7 @@ async def test_the_use_of_one_gpu_and_of_one_pod_is_on_its_page():
     async with used() as (client, fake, _):
         gpu_page = await text_of(client, "/gpus/GPU-0?since=1h")
         assert (
-            "Part of the time in which kernels ran, over the last 1h" in gpu_page
+            "Share of the time in which kernels ran over the last 1h" in gpu_page
             and '<td class="number">0.25</td>' in gpu_page
         )
         assert any('uuid="GPU-0"' in query and 'node="n"' in query for query in fake.asked)

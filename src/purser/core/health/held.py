@@ -13,10 +13,12 @@ _MAX_NAMED_GPUS = 4
 def held_gpus_fault(held: Mapping[str, Device | None]) -> str | None:
     """What is wrong with these devices, by uuid; empty: nothing. None: nothing is known to be wrong, but some are gone
     or not served now."""
-    ill = sorted((d for d in held.values() if d and is_unhealthy(d)), key=lambda d: (d.index, d.uuid))
-    if ill:
-        named = [f"GPU {each.index} ({each.uuid}): {brief(each.unhealthy_reason)}" for each in ill[:_MAX_NAMED_GPUS]]
-        more = f"; and {len(ill) - _MAX_NAMED_GPUS} more" if len(ill) > _MAX_NAMED_GPUS else ""
+    unhealthy = sorted((d for d in held.values() if d and is_unhealthy(d)), key=lambda d: (d.index, d.uuid))
+    if unhealthy:
+        named = [
+            f"GPU {each.index} ({each.uuid}): {brief(each.unhealthy_reason)}" for each in unhealthy[:_MAX_NAMED_GPUS]
+        ]
+        more = f"; and {len(unhealthy) - _MAX_NAMED_GPUS} more" if len(unhealthy) > _MAX_NAMED_GPUS else ""
         return "; ".join(named) + more + ". If you recreate the pod, the new pod gets other GPUs"
     return "" if all(device and device.healthy for device in held.values()) else None
 

@@ -12,8 +12,8 @@ from purser.operator.deciding.status import DEGRADED, PROGRESSING, READY, condit
 from purser.operator.gates import NO_POLICY, driver_removals, is_marked, removal_patch
 from purser.operator.maintenance import is_cordoned_by_purser
 from purser.operator.manifests import removals
-from purser.operator.mig import holds as mig_holds
 from purser.operator.mig import is_under_way as mig_is_under_way
+from purser.operator.mig import makes_unavailable as mig_makes_unavailable
 from purser.operator.model import (
     Delete,
     DriverRemoval,
@@ -120,12 +120,16 @@ def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyS
 
 def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
     """Of an active policy while NVIDIA's operator is at work: two that write the same labels would undo each other."""
-    names = " ".join(snapshot.rivals)
-    message = (
-        f"another operator manages these nodes: Purser changes nothing until that operator's ClusterPolicy is deleted"
-        f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
-    )
+    message = f"{rivals_text(snapshot)}{_interrupted_nodes(snapshot)}"
     return _paused_status(snapshot, raw, OperatorReason.ANOTHER_OPERATOR, message)
+
+
+def rivals_text(snapshot: Snapshot) -> str:
+    """That NVIDIA's operator is at work, in one sentence with what to do."""
+    return (
+        f"another operator manages these nodes: Purser changes nothing until that operator's ClusterPolicy is deleted"
+        f" (kubectl delete clusterpolicies.nvidia.com {' '.join(snapshot.rivals)})"
+    )
 
 
 def other_namespace(snapshot: Snapshot) -> str:
@@ -208,7 +212,7 @@ def _drop_postponed(
     if removal is not None and removal.stays:
         for label in (Operand.DRIVER.deploy_label, POOL_LABEL):
             labels.pop(label, None)
-    if mig_holds(node) and Operand.MIG_MANAGER in operands:
+    if mig_makes_unavailable(node) and Operand.MIG_MANAGER in operands:
         unschedulable = None
         annotations.pop(MIG_STEP_ANNOTATION, None)
         if is_cordoned_by_purser(node):  # otherwise the mark is void, and a cordon that comes is not Purser's

@@ -18,6 +18,7 @@ from purser.operator.deciding.policies import (
     other_namespace,
     released,
     rivals_status,
+    rivals_text,
     with_finalizer,
     without_finalizer,
     write_status,
@@ -42,8 +43,8 @@ from purser.operator.maintenance import clear_stale_cordon_mark
 from purser.operator.manifests import config_keys, object_actions, render
 from purser.operator.mig import MigFleet
 from purser.operator.mig import advance as advance_mig
-from purser.operator.mig import holds as mig_holds
 from purser.operator.mig import is_under_way as mig_is_under_way
+from purser.operator.mig import makes_unavailable as mig_makes_unavailable
 from purser.operator.mig import needs_workloads as mig_needs_workloads
 from purser.operator.mig import pause_of as mig_pause
 from purser.operator.mig import waits_of_changes as mig_waiting_of
@@ -159,8 +160,7 @@ def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
     if snapshot.rivals:
-        rivals = ", ".join(snapshot.rivals)
-        return f"another operator manages these nodes: Purser changes nothing until ClusterPolicy {rivals} is deleted"
+        return rivals_text(snapshot)
     return _fleet(view_of(snapshot, chosen))
 
 
@@ -241,7 +241,7 @@ def _fleet(view: RoundView) -> UpgradeInputs:
         busy=frozenset(
             each.node.name for each in view.node_progress if mig_is_under_way(each.node) or changes_pool(each, sets)
         ),
-        held=frozenset(each.node.name for each in view.node_progress if mig_holds(each.node)),
+        held=frozenset(each.node.name for each in view.node_progress if mig_makes_unavailable(each.node)),
         outdated_daemonsets=outdated_daemonsets(view.node_progress, sets),
         isolated=view.snapshot.isolated,
     )

@@ -152,6 +152,8 @@ def _ready(
     virtual = _for_virtual_machines(node_progress)
     if not wanted:
         message = f"no GPU nodes{virtual and f' for containers{virtual}'}"
+        if any(each.excluded and each.workload == CONTAINER for each in node_progress):
+            message = f"all GPU nodes are excluded{virtual}"
         return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, message)
     message = f"{portion(counts.ready, wanted, 'GPU node')} ready{virtual}"
     rolling = next((each for each in ROLLING_REASONS if each == progressing.reason), None)

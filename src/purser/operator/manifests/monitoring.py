@@ -265,7 +265,7 @@ _ALERTS = (
         "1h",
         "warning",
         "The GPU stack has not been ready for an hour, and no driver upgrade explains it. The ClusterPolicy's status"
-        " names the operand, the node and the reason.",
+        " or the operator's log names the cause.",
     ),
     (
         "PurserDriverUpgradeGetsNowhere",

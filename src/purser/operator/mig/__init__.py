@@ -32,15 +32,23 @@ Not here: applying a layout (the MIG worker in ``purser.agent.mig``), what it sh
 """
 
 from purser.operator.mig.machine import advance, waits_of_changes
-from purser.operator.mig.states import GPU_CLIENTS, MigFleet, failure_of, holds, is_under_way, needs_workloads, pause_of
+from purser.operator.mig.states import (
+    GPU_CLIENTS,
+    MigFleet,
+    failure_of,
+    is_under_way,
+    makes_unavailable,
+    needs_workloads,
+    pause_of,
+)
 
 __all__ = [
     "GPU_CLIENTS",
     "MigFleet",
     "advance",
     "failure_of",
-    "holds",
     "is_under_way",
+    "makes_unavailable",
     "needs_workloads",
     "pause_of",
     "waits_of_changes",

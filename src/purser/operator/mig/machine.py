@@ -25,7 +25,7 @@ from purser.operator.maintenance import (
     patch,
     planned_changes_of,
     request_evictions,
-    to,
+    write_step,
 )
 from purser.operator.mig.states import (
     FAILED,
@@ -103,7 +103,7 @@ def next_step(
         return _recover_lost_record(progress, fleet)
     if is_in_future(change.since, fleet.now):
         annotations = following(change, change.step, fleet.now)
-        return to(patch(progress.node, "timeout started", annotations=annotations))
+        return write_step(patch(progress.node, "timeout started", annotations=annotations))
     if change.step == "stopping":
         return _stop_manager(progress, change)
     if change.step == "applying":
@@ -135,19 +135,23 @@ def _recover_lost_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     if lost is not None:
         annotations = record(lost) | claim(node, CordonOwner.MIG)
         why = "the lost record of the MIG change is restored because the worker may be applying the change"
-        return to(patch(node, why, annotations=annotations, unschedulable=True))
+        return write_step(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
         unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
         return end(progress, FAILED, "the record of the MIG change cannot be decoded", unread)
     if is_cordoned_by(node, CordonOwner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
-        return to(give_back_node(node, "the record of the MIG change is missing", {}, {MIG_WANTED_ANNOTATION: None}))
+        return write_step(
+            give_back_node(node, "the record of the MIG change is missing", {}, {MIG_WANTED_ANNOTATION: None})
+        )
     return _idle(progress, fleet)
 
 
 def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     profile = wanted_profile(progress, fleet.spec)
     if not profile and progress.node.labels.get(MIG_STATE_LABEL) == FAILED:
-        return to(patch(progress.node, "the MIG layout that failed is no longer requested", labels=state_label(None)))
+        return write_step(
+            patch(progress.node, "the MIG layout that failed is no longer requested", labels=state_label(None))
+        )
     if not profile or not is_managed(progress, fleet.spec):
         return NodeStep()
     known = current_result(progress, profile)
@@ -156,7 +160,9 @@ def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
         return _begin(progress, fleet, profile)
     right = FAILED if known.error else SUCCESS
     return (
-        NodeStep() if state == right else to(patch(progress.node, f"MIG layout {profile}", labels=state_label(right)))
+        NodeStep()
+        if state == right
+        else write_step(patch(progress.node, f"MIG layout {profile}", labels=state_label(right)))
     )
 
 
@@ -170,7 +176,7 @@ def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
     request = MigRequest(profile, change.check_attempt, check_only=True)
     annotations = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
     why = f"comparing MIG layout {profile} with the GPUs"
-    return to(patch(progress.node, why, labels=state_label(PENDING), annotations=annotations))
+    return write_step(patch(progress.node, why, labels=state_label(PENDING), annotations=annotations))
 
 
 def _not_ready_reason(progress: NodeProgress, fleet: MigFleet) -> str:
@@ -215,7 +221,7 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
     )
     done = f"MIG layout {change.profile}: node cordoned and operands paused"
     why = f"{done}; waiting for pods to release the GPUs that change"
-    return to(
+    return write_step(
         patch(node, why, labels=state_label(PENDING), annotations=annotations, unschedulable=True),
         node_event(node, why),
     )
@@ -231,14 +237,14 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
     if progress.untolerated:
         return abandon(progress, progress.untolerated)
     if not node.unschedulable:
-        return to(
+        return write_step(
             patch(node, "cordoned for a MIG change", annotations=claim(node, CordonOwner.MIG), unschedulable=True)
         )
     users = _users_of_gpus(progress, fleet, change, ledger)
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)
         annotations = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
-        return to(patch(node, f"applying MIG layout {change.profile}", annotations=annotations))
+        return write_step(patch(node, f"applying MIG layout {change.profile}", annotations=annotations))
     timeout = fleet.spec.gpu_pod_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
@@ -299,7 +305,7 @@ def _stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) 
     stopping = msgspec.structs.replace(change, step="stopping", since=fleet.now, why=why, pods=pods)
     annotations = record(stopping) | {MIG_WANTED_ANNOTATION: None}
     made = patch(progress.node, f"{why}: stopping the MIG manager", annotations=annotations)
-    return to(
+    return write_step(
         made, node_event(progress.node, f"MIG layout {change.profile}: {why}: stopping the MIG manager", warning=True)
     )
 

@@ -9,7 +9,16 @@ import msgspec
 from purser.core.names import MIG_CONFIG_LABEL, MIG_RESULT_ANNOTATION, MIG_STATE_LABEL, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import NodeMessage, encode
 from purser.core.node.mig_messages import MigResult, decode_request, decode_result
-from purser.operator.maintenance import CordonOwner, NodeStep, NodeTexts, NodeWork, event, lift_cordon, patch, to
+from purser.operator.maintenance import (
+    CordonOwner,
+    NodeStep,
+    NodeTexts,
+    NodeWork,
+    event,
+    lift_cordon,
+    patch,
+    write_step,
+)
 from purser.operator.model import NodeProgress, NodeView, PatchNode
 from purser.operator.names import MIG_STEP_ANNOTATION, PAUSED_FOR_MIG
 from purser.operator.order import Operand, dependents
@@ -79,10 +88,10 @@ def is_under_way(node: NodeView) -> bool:
 
 def pause_of(node: NodeView) -> str | None:
     """What `GPU_CLIENTS` are paused for."""
-    return PAUSED_FOR_MIG if holds(node) else None
+    return PAUSED_FOR_MIG if makes_unavailable(node) else None
 
 
-def holds(node: NodeView) -> bool:
+def makes_unavailable(node: NodeView) -> bool:
     """A change has drained the node or is about to, so that it counts as unavailable. A record that cannot be read
     holds nothing."""
     change = current_change(node)
@@ -188,12 +197,12 @@ def end(progress: NodeProgress, state: str, why: str, unanswered: MigChange | No
             MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))
         }
     ended = node_event(node, f"MIG change: {state}: {why}", warning=state == FAILED)
-    return to(give_back_node(node, why, state_label(state), annotations), ended)
+    return write_step(give_back_node(node, why, state_label(state), annotations), ended)
 
 
 def abandon(progress: NodeProgress, why: str) -> NodeStep:
     """Before anything was applied: the node is given back, and what is wanted then begins from the start."""
-    return to(give_back_node(progress.node, why, state_label(None), CLEARED_ANNOTATIONS))
+    return write_step(give_back_node(progress.node, why, state_label(None), CLEARED_ANNOTATIONS))
 
 
 def give_back_node(node: NodeView, why: str, labels: NodeTexts, annotations: NodeTexts) -> PatchNode:

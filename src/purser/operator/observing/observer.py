@@ -264,7 +264,7 @@ class Observer:
         """Unreadable ones are reported; discovery rewrites them later."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:
-            message = f"ignoring invalid node facts: annotation {NODE_FACTS_ANNOTATION} cannot be read"
+            message = f"The node facts in annotation {NODE_FACTS_ANNOTATION} are invalid and ignored"
             log.warning("Ignoring invalid node facts", node=node.metadata.name)
             self._client.failures.malformed(NODES, node, message)
 

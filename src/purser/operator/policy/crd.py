@@ -224,7 +224,7 @@ _COLUMNS = [
         "name": "Upgraded",
         "type": "string",
         "jsonPath": ".status.upgrade.progress",
-        "description": "Nodes that have the target driver, while others do not",
+        "description": "Nodes that have the target driver, such as 3/8; empty when all have it",
     },
     {
         "name": "Halted",

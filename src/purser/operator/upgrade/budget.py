@@ -109,7 +109,7 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
         return CanaryHold("no canary node can be upgraded" if canaries else "no GPU node matches canary.nodeSelector")
     unwell = sorted((each.node.name for each in counted if not _has_succeeded(each)), key=natural_sort_key)
     if unwell:
-        return CanaryHold(f"canary node {unwell[0]} is not healthy yet")
+        return CanaryHold(f"canary node {unwell[0]} is not upgraded and healthy yet")
     # A time that is still to come counts as now: it would never run out.
     until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
     return CanaryHold("the canaries' soak time is not over yet", until) if fleet.now < until else CanaryHold()

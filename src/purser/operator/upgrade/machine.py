@@ -1,5 +1,5 @@
-"""A node's next step in its driver upgrade, by its state (`next_step`): also while its pods leave (`empty`), and while
-it is NotReady in the middle of it (`away`).
+"""A node's next step in its driver upgrade, by its state (`next_step`): also while its pods leave
+(`step_of_emptying`), and while it is NotReady in the middle of it (`step_while_not_ready`).
 
 Not here: which nodes begin (`budget`), and how a driver is replaced (`replacing`).
 """
@@ -24,7 +24,7 @@ from purser.operator.maintenance import (
     next_eviction_time,
     patch,
     request_evictions,
-    to,
+    write_step,
 )
 from purser.operator.model import NodeProgress, NodeWorkload
 from purser.operator.names import (
@@ -58,7 +58,7 @@ from purser.operator.upgrade.states import (
 from purser.operator.upgrade.writes import (
     clock_text,
     cordon_and_continue,
-    cordoned,
+    cordon_marks,
     enter,
     fail_and_uncordon,
     failure_of,
@@ -75,13 +75,13 @@ NOT_READY = "the node is NotReady"
 _OLD_DRIVER_RUNS_MESSAGE = "the old driver is still running, so the node is uncordoned and requeued for upgrade"
 
 
-def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
+def step_while_not_ready(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     """With its old driver it is released at once, and queued for upgrade again. Without, it stays in its state;
     failures meanwhile do not count against its driver, and it keeps its turn for a while (`budget`)."""
     node = progress.node
     if is_untouched(progress):
         why = f"{NOT_READY}; {_OLD_DRIVER_RUNS_MESSAGE}"
-        return to(requeue(node, why), node_event(node, why))
+        return write_step(requeue(node, why), node_event(node, why))
     until = not_ready_deadline(node, fleet)
     if until is None:
         annotations: NodeTexts = {
@@ -95,13 +95,13 @@ def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
 # --- pods leave
 
 
-def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
+def step_of_emptying(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
     """One step of those that have pods leave."""
     workloads = fleet.workloads.get(progress.node.name)
     if stale_pod(progress) is None:
         return _driver_replaced_elsewhere(progress, fleet)
     if is_restart_only(progress):
-        return to(
+        return write_step(
             cordon_and_continue(progress, fleet, "only the driver pod has to restart now, so other pods may stay")
         )
     if workloads is None:
@@ -115,13 +115,13 @@ def _jobs(progress: NodeProgress, fleet: UpgradeInputs, workloads: tuple[NodeWor
     policy = fleet.policy.wait_for_completion
     left = jobs(workloads, policy.pod_selector)
     if not left:
-        return to(enter(progress, State.PODS, fleet.now, "all jobs have finished"))
+        return write_step(enter(progress, State.PODS, fleet.now, "all pods that the upgrade waits for have finished"))
     until = deadline(step_start(progress.node), policy.timeout_seconds)
     if is_over(until, fleet.now):
-        jobs_run = f"{counted(len(left), 'job')} {'is' if len(left) == 1 else 'are'} still running"
-        why = f"{jobs_run} after {policy.timeout_seconds} s, and the upgrade no longer waits for jobs"
-        return to(enter(progress, State.PODS, fleet.now, why), node_event(progress.node, why, warning=True))
-    return NodeStep(waits=f"waiting for job {left[0].namespace}/{left[0].name}", until=until)
+        still_running = f"{counted(len(left), 'pod')} {'is' if len(left) == 1 else 'are'} still running"
+        why = f"{still_running} after {policy.timeout_seconds} s, and the upgrade no longer waits for completion"
+        return write_step(enter(progress, State.PODS, fleet.now, why), node_event(progress.node, why, warning=True))
+    return NodeStep(waits=f"waiting for pod {left[0].namespace}/{left[0].name} to finish", until=until)
 
 
 def _evict(
@@ -143,19 +143,19 @@ def _evict(
         return fail_and_uncordon(progress, fleet, why)
     why = f"GPU pods did not terminate within {section.timeout_seconds} s: {waits}"
     if policy.drain.enable:
-        return to(enter(progress, State.DRAIN, fleet.now, why), node_event(progress.node, why, warning=True))
+        return write_step(enter(progress, State.DRAIN, fleet.now, why), node_event(progress.node, why, warning=True))
     return fail_and_uncordon(progress, fleet, why)
 
 
 def _begin_restart(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     why = "operands are paused and the driver is replaced"
-    return to(enter(progress, State.RESTART, fleet.now, why), node_event(progress.node, why))
+    return write_step(enter(progress, State.RESTART, fleet.now, why), node_event(progress.node, why))
 
 
 def _driver_replaced_elsewhere(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     """The old driver went by other hands, or is the right one again: what is there has to be valid."""
     state = State.RESTART if progress.pod_of(Operand.DRIVER) is None else State.VALIDATION
-    return to(enter(progress, state, fleet.now, "the old driver pod is already gone"))
+    return write_step(enter(progress, state, fleet.now, "the old driver pod is already gone"))
 
 
 # --- all states
@@ -165,16 +165,16 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     """What to do next. That a node begins is not decided here (`budget.turn`)."""
     node, state = progress.node, state_of(progress.node)
     if not is_managed(progress) and not progress.waits:
-        return to(release(node, progress.obstacle or "the node's driver is not managed by the operator"))
+        return write_step(release(node, progress.obstacle or "the node's driver is not managed by the operator"))
     if state in STATES_UNDER_WAY and not node.ready:
-        return away(progress, fleet)
+        return step_while_not_ready(progress, fleet)
     if progress.waits:  # which driver it gets is not known for now: nothing is begun, and nothing given back
         return _stop_clock(progress, progress.waits) if state in STATES_UNDER_WAY else NodeStep(waits=progress.waits)
     if state not in STATES_UNDER_WAY:
         return _failed(progress, fleet) if state is State.FAILED else _idle(progress, fleet)
     if progress.untolerated and is_untouched(progress):
         why = f"{progress.untolerated}; {_OLD_DRIVER_RUNS_MESSAGE}"
-        return to(requeue(node, why), node_event(node, why, warning=True))
+        return write_step(requeue(node, why), node_event(node, why, warning=True))
     if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _taint_obstacle(progress)):
         return _stop_clock(progress, why)
     if not has_clock(node, fleet.now):
@@ -182,9 +182,11 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
             UPGRADE_AWAY_SINCE_ANNOTATION: None,
         }
-        return to(patch(node, "timeout started", annotations=annotations))
+        return write_step(patch(node, "timeout started", annotations=annotations))
     if (state in EMPTYING_STATES or state is State.RESTART) and not node.unschedulable:
-        return to(patch(node, "cordoned for a driver upgrade", annotations=cordoned(node), unschedulable=True))
+        return write_step(
+            patch(node, "cordoned for a driver upgrade", annotations=cordon_marks(node), unschedulable=True)
+        )
     return _STEPS[state](progress, fleet, ledger)
 
 
@@ -195,7 +197,7 @@ def begin(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     asked = node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED_VALUE and pod is not None
     annotations: NodeTexts = {UPGRADE_REQUESTED_ANNOTATION: pod.uid} if asked and pod is not None else {}
     begun = enter(progress, State.CORDON, fleet.now, "starting the driver upgrade", annotations=annotations)
-    return to(begun, node_event(node, f"driver upgrade to {progress.target} begins"))
+    return write_step(begun, node_event(node, f"driver upgrade to {progress.target} begins"))
 
 
 def _taint_obstacle(progress: NodeProgress) -> str:
@@ -216,13 +218,13 @@ def _idle(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     if is_due(progress):
         if state is State.REQUIRED:
             return NodeStep(waits=failure_of(node) or "queued for upgrade")
-        return to(patch(node, "driver is outdated", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+        return write_step(patch(node, "driver is outdated", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     is_half_way = is_cordoned_by(node, CordonOwner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
     if state is State.REQUIRED or is_half_way:  # the policy was reverted, or the state was removed in the middle
-        return to(finish(progress, fleet.now))
+        return write_step(finish(progress, fleet.now, "the driver is up to date"))
     if state is State.DONE:
         return NodeStep()
-    return to(patch(node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))
+    return write_step(patch(node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))
 
 
 def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -231,29 +233,29 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     if stale_pod(progress) is None:
         if is_valid(progress):
             # Straight to the end: a state in between would count as an upgrade that was not allowed to begin.
-            return to(finish(progress, fleet.now), node_event(node, "the new driver is ready after all"))
+            return write_step(finish(progress, fleet.now), node_event(node, "the new driver is ready after all"))
         return NodeStep(waits=failure_of(node))
     start = step_start(node) if has_clock(node, fleet.now) else None
     again = (start or 0.0) + fleet.policy.retry_after_seconds
     if not reached_target(progress) or fleet.now >= again:
-        return to(patch(node, "retrying the upgrade", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+        return write_step(patch(node, "retrying the upgrade", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     return NodeStep(waits=failure_of(node), until=again)
 
 
 def _cordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
-    return to(cordon_and_continue(progress, fleet, "cordoned for a driver upgrade"))
+    return write_step(cordon_and_continue(progress, fleet, "cordoned for a driver upgrade"))
 
 
 def _uncordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
     done = finish(progress, fleet.now)
-    return to(done, node_event(progress.node, done.why))
+    return write_step(done, node_event(progress.node, done.why))
 
 
 _STEPS: dict[State, Callable[[NodeProgress, UpgradeInputs, DisruptionLedger], NodeStep]] = {
     State.CORDON: _cordon,
-    State.JOBS: empty,
-    State.PODS: empty,
-    State.DRAIN: empty,
+    State.JOBS: step_of_emptying,
+    State.PODS: step_of_emptying,
+    State.DRAIN: step_of_emptying,
     State.RESTART: replace,
     State.VALIDATION: validate,
     State.UNCORDON: _uncordon,

@@ -93,25 +93,25 @@ class UpgradeSimulation:
         self._slots = policy.max_parallel_upgrades or len(fleet.node_progress)
         self._workloads = dict(fleet.workloads)
         self._progress = {each.node.name: each for each in fleet.node_progress if _is_always_planned(each, fleet)}
-        line = [each for each in fleet.node_progress if each.node.name not in self._progress and is_due(each)]
-        self._line = sorted(line, key=lambda each: order(each, fleet), reverse=True)
+        queue = [each for each in fleet.node_progress if each.node.name not in self._progress and is_due(each)]
+        self._queue = sorted(queue, key=lambda each: order(each, fleet), reverse=True)
         self._pods: dict[str, dict[str, PlannedPod]] = {}
         self.waves: list[list[str]] = []
 
     def fleet(self) -> UpgradeInputs:
         """How it looks now, with those who could be next."""
         waiting = sum(self._could_begin(each) for each in self._progress.values())
-        while self._line and waiting < self._slots + LOOKAHEAD_NODES:
-            following = self._line.pop()
-            self._progress[following.node.name] = following
-            waiting += self._could_begin(following)
+        while self._queue and waiting < self._slots + LOOKAHEAD_NODES:
+            upcoming = self._queue.pop()
+            self._progress[upcoming.node.name] = upcoming
+            waiting += self._could_begin(upcoming)
         return msgspec.structs.replace(
             self._base, now=self._now, node_progress=tuple(self._progress.values()), workloads=self._workloads
         )
 
     def whole_fleet(self) -> UpgradeInputs:
-        """How it looks now, with the whole line."""
-        return msgspec.structs.replace(self.fleet(), node_progress=(*self._progress.values(), *self._line))
+        """How it looks now, with the whole queue."""
+        return msgspec.structs.replace(self.fleet(), node_progress=(*self._progress.values(), *self._queue))
 
     def run(self) -> None:
         """Until nothing happens any more."""
@@ -350,7 +350,7 @@ def _node(node: PlannedNode) -> Iterator[str]:
     how = " (driver pod restart only, no pods are evicted)" if node.restart_only else ""
     begun, now = ("under way: ", f", {node.step}: {node.waits}") if node.step else ("  ", "")
     fails = f" WOULD FAIL: {node.fails}" if node.fails else ""
-    yield f"{begun}{node.name}: driver {node.version}{how}{now}{fails}"
+    yield f"{begun}{node.name}: driver {node.version or 'of an unknown version'}{how}{now}{fails}"
     for pod in node.pods:
         yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
 

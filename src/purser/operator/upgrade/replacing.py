@@ -15,7 +15,7 @@ from purser.operator.maintenance import (
     next_eviction_time,
     patch,
     request_evictions,
-    to,
+    write_step,
 )
 from purser.operator.model import DeletePod, NodeProgress, PatchNode
 from purser.operator.names import (
@@ -56,7 +56,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
     if stale is None:
         return _await_driver(progress, fleet, ledger)
     if keeps_users and not is_restart_only(progress):
-        return to(
+        return write_step(
             cordon_and_continue(
                 progress, fleet, f"{OTHER_DRIVER_MESSAGE}, so pods that use the old driver have to be evicted"
             )
@@ -67,7 +67,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
             UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
         }
-        return to(patch(progress.node, OTHER_DRIVER_MESSAGE, annotations=annotations))
+        return write_step(patch(progress.node, OTHER_DRIVER_MESSAGE, annotations=annotations))
     start = step_start(progress.node)
     if start is not None and stale.created > start:
         return _await_daemon_set(progress, fleet)
@@ -79,7 +79,9 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
             return fail_and_uncordon(progress, fleet, f"the driver was still in use after {timeout} s: {users.waits}")
         return msgspec.structs.replace(users, until=next_eviction_time(fleet.now, until))
     if progress.pool is not None and progress.node.labels.get(POOL_LABEL) != progress.pool.name:
-        return to(patch(progress.node, f"driver pool {progress.pool.name}", labels={POOL_LABEL: progress.pool.name}))
+        return write_step(
+            patch(progress.node, f"driver pool {progress.pool.name}", labels={POOL_LABEL: progress.pool.name})
+        )
     return NodeStep(
         deletions=(DeletePod(stale, "driver upgrade"),), waits="waiting for the old driver pod to terminate"
     )
@@ -90,9 +92,9 @@ def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) 
     if stale_pod(progress) is not None:
         if progress.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
             return NodeStep(waits=f"{OTHER_DRIVER_MESSAGE}, and a MIG change is in progress on the node")
-        return to(cordon_and_continue(progress, fleet, OTHER_DRIVER_MESSAGE))
+        return write_step(cordon_and_continue(progress, fleet, OTHER_DRIVER_MESSAGE))
     if is_valid(progress):
-        return to(enter(progress, State.UNCORDON, fleet.now, "validation passed"))
+        return write_step(enter(progress, State.UNCORDON, fleet.now, "validation passed"))
     pod = progress.pod_of(Operand.DRIVER)
     if pod is not None and not pod.ready and pod.restarts > MAX_RESTARTS:
         return fail_and_stay_cordoned(
@@ -112,7 +114,9 @@ def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     timeout = fleet.policy.driver_timeout_seconds
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
-        return fail_and_uncordon(progress, fleet, f"the DaemonSet still created the old driver pod after {timeout} s")
+        return fail_and_uncordon(
+            progress, fleet, f"the DaemonSet was still creating the old driver pod after {timeout} s"
+        )
     return NodeStep(waits="the DaemonSet still creates the old driver pod", until=until)
 
 
@@ -138,10 +142,10 @@ def _users_of_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disru
 def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
     pod = progress.pod_of(Operand.DRIVER)
     if pod is not None and pod.ready:
-        return to(enter(progress, State.VALIDATION, fleet.now, "the new driver is ready"))
+        return write_step(enter(progress, State.VALIDATION, fleet.now, "the new driver is ready"))
     if _is_restart_only_outdated(progress):
         why = "the new driver differs from the loaded driver, so pods that use it have to be evicted after all"
-        return to(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
+        return write_step(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
     leaving = _users_after_removal(progress, fleet, ledger)
     detail = "".join((driver_problem(progress), *(f"; {each}" for each in leaving.staying[:1])))
     if pod is not None and pod.restarts > MAX_RESTARTS:

@@ -12,7 +12,7 @@ from purser.operator.maintenance import (
     is_cordoned_by,
     lift_cordon,
     patch,
-    to,
+    write_step,
 )
 from purser.operator.model import NodeProgress, NodeView, PatchNode
 from purser.operator.names import (
@@ -76,7 +76,7 @@ def enter(
 def cordon_and_continue(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and no pod has
     to leave; otherwise jobs are waited for, or pods leave."""
-    following, annotations = State.PODS, cordoned(progress.node)
+    following, annotations = State.PODS, cordon_marks(progress.node)
     if is_restart_only(progress):
         following = State.RESTART
         annotations |= {UPGRADE_RESTART_ONLY_ANNOTATION: progress.driver_template.configuration}
@@ -90,7 +90,7 @@ def clock_text(now: float) -> str:
     return f"{now:.3f}"
 
 
-def cordoned(node: NodeView) -> NodeTexts:
+def cordon_marks(node: NodeView) -> NodeTexts:
     """The marks of a cordon: that it is the upgrade's, or was there before."""
     mark = claim(node, CordonOwner.UPGRADE)
     return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None if mark else "true"}
@@ -102,14 +102,11 @@ def uncordon_node(node: NodeView) -> tuple[NodeTexts, bool | None]:
     return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, unschedulable
 
 
-def finish(progress: NodeProgress, now: float) -> PatchNode:
+def finish(progress: NodeProgress, now: float, done: str = "driver upgraded") -> PatchNode:
     """The node has its driver and is given back."""
     marks, unschedulable = uncordon_node(progress.node)
-    why = (
-        "driver upgraded"
-        if unschedulable is False
-        else "driver upgraded; the node stays cordoned because Purser did not cordon it"
-    )
+    stays_cordoned = progress.node.unschedulable and unschedulable is None
+    why = f"{done}; the node stays cordoned because the upgrade did not cordon it" if stays_cordoned else done
     gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_clear_met_request(progress.node)}
     return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 
@@ -164,12 +161,14 @@ UNREPORTED = "driver upgrade failed; the annotation with the reason is missing"
 
 def fail_and_uncordon(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
     """Before its old driver was touched: the node is given back, and tried again later."""
-    return to(mark_failed(progress, fleet.now, why, touched=False), node_event(progress.node, why, warning=True))
+    return write_step(
+        mark_failed(progress, fleet.now, why, touched=False), node_event(progress.node, why, warning=True)
+    )
 
 
 def fail_and_stay_cordoned(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
     """After: it stays cordoned, and counts towards halting the upgrade."""
-    return to(mark_failed(progress, fleet.now, why, touched=True), node_event(progress.node, why, warning=True))
+    return write_step(mark_failed(progress, fleet.now, why, touched=True), node_event(progress.node, why, warning=True))
 
 
 def failure_of(node: NodeView) -> str:

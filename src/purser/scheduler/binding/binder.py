@@ -224,7 +224,7 @@ class Binder:
         if lock is None:
             return await self._post_grant(args, pod, request, grant)
         try:
-            await self._take(args.node, lock, pod)
+            await self._take_lock(args.node, lock, pod)
             await self._wait_for_leadership()  # it may have closed meanwhile, as before
             if self._cache.ledger.grant(grant.pod_uid) != grant:
                 raise BindError(BindFailure.NOT_LEADING, "the pod's grant was withdrawn while its node was locked")
@@ -238,7 +238,7 @@ class Binder:
                 await self._locks.give_back(args.node, lock, pod)
             raise
 
-    async def _take(self, node: str, lock: NodeLock, pod: Pod) -> None:
+    async def _take_lock(self, node: str, lock: NodeLock, pod: Pod) -> None:
         try:
             await self._locks.take(node, lock, pod)
         except NodeLockedError as error:
@@ -255,7 +255,9 @@ class Binder:
         there = set() if node is None else {state.device.uuid for state in node.devices}
         if node is None or (request.family and not grant.uuids <= there):
             self._unsettled.mark_failed(grant)
-            raise BindError(BindFailure.NO_INVENTORY, f"node {args.node} no longer has these devices")
+            raise BindError(
+                BindFailure.NO_INVENTORY, f"node {args.node} no longer has the devices that were chosen for the pod"
+            )
         at_ns = round(self._cache.clock.now().timestamp() * 1e6) * 1000
         compat = grant_annotations(spec, request.systems, grant, node.inventory, at_ns)
         if not request.family and self._cache.is_hami_node(args.node):
@@ -284,14 +286,14 @@ class Binder:
 
     async def _settle(self, grant: Grant, error: KubeError) -> None:
         """Returns only where the pod is bound with this grant, whatever the answer was."""
-        truth = await self._unsettled.settle(grant)
-        if truth is BindOutcome.BOUND_BY_US:
+        outcome = await self._unsettled.settle(grant)
+        if outcome is BindOutcome.BOUND_BY_US:
             return
         if grant.pod_uid in self._unsettled:
             raise BindError(
                 BindFailure.OUTCOME_UNKNOWN, f"Purser does not know yet whether the pod was bound: {error}"
             ) from error
-        found = "the pod cannot be read to check whether it is bound" if truth is None else truth.value
+        found = "the pod cannot be read to check whether it is bound" if outcome is None else outcome.value
         raise BindError(BindFailure.API_ERROR, f"the Binding failed, and {found}: {error}") from error
 
 
@@ -308,10 +310,11 @@ def granted_sentence(cache: ClusterCache, grant: Grant, why: str = "") -> str:
     gpus = [str(device.index) for device in devices] if node else sorted(held)
     what = "device" if any(device.resource in BY_RESOURCE for device in devices) else "GPU"
     message = f"Granted {what}{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} on node {grant.node}"
-    return f"{message}{f': {why}' if why else ''}{_pairs(grant, node)}{_enforcement(grant)}{_several(grant, node)}"
+    reason = f": {why}" if why else ""
+    return f"{message}{reason}{_alignment_note(grant, node)}{_enforcement(grant)}{_mig_note(grant, node)}"
 
 
-def _pairs(grant: Grant, node: NodeState | None) -> str:
+def _alignment_note(grant: Grant, node: NodeState | None) -> str:
     """How GPUs and network devices are aligned, where the pod has both."""
     if node is None or not grant.pools:
         return ""
@@ -319,7 +322,7 @@ def _pairs(grant: Grant, node: NodeState | None) -> str:
     return f"; {pairs_sentence(found)}" if found else ""
 
 
-def _several(grant: Grant, node: NodeState | None) -> str:
+def _mig_note(grant: Grant, node: NodeState | None) -> str:
     """What CUDA shows of several MIG devices, where that is not all."""
     mig = {d.uuid: d for d in node.inventory.devices if d.is_mig} if node is not None else {}
     if node is None or not mig:

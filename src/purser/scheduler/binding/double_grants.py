@@ -73,25 +73,25 @@ class DoubleGrants:
         for grant in running:
             for uuid, usage in pod_usage(grant).items():
                 held[uuid] = held.get(uuid, NO_USAGE) + usage
-        refused: KubeError | None = None
+        failure: KubeError | None = None
         for grant in list(self._cache.ledger.grants(node)):
             if self._cache.ledger.state(grant.pod_uid) is not GrantState.BOUND:
                 continue
-            full = [
+            overcommitted = [
                 uuid
                 for uuid, usage in pod_usage(grant).items()
                 if uuid in held and uuid in devices and find_overcommit(devices[uuid], held[uuid] + usage)
             ]
             pod = self._cache.pod_by_uid(grant.pod_uid)
-            if full and pod is not None and not (has_started(pod) or pod.metadata.deletion_timestamp):
-                rivals = sorted(rival.key for rival in running if set(full) & pod_usage(rival).keys())
+            if overcommitted and pod is not None and not (has_started(pod) or pod.metadata.deletion_timestamp):
+                rivals = sorted(rival.key for rival in running if set(overcommitted) & pod_usage(rival).keys())
                 with self._client.failures.guard(PODS, pod):
                     try:
-                        await self._delete_or_report(pod, full, rivals)
+                        await self._delete_or_report(pod, overcommitted, rivals)
                     except KubeError as error:
-                        refused = error
-        if refused is not None:
-            raise refused  # so that the node is looked at again, after those whose turn it is
+                        failure = error
+        if failure is not None:
+            raise failure  # so that the node is looked at again, after those whose turn it is
 
     def _runs(self, grant: Grant) -> bool:
         return self._cache.ledger.state(grant.pod_uid) is GrantState.RUNNING
@@ -99,9 +99,11 @@ class DoubleGrants:
     async def _delete_or_report(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
         meta, uid = pod.metadata, pod.metadata.uid
         owner = controller_of(pod)
-        was, runs = "was" if len(uuids) == 1 else "were", "runs" if len(rivals) == 1 else "run"
+        was, has = ("was", "has") if len(uuids) == 1 else ("were", "have")
+        runs = "runs" if len(rivals) == 1 else "run"
         others = pods_text(meta.namespace, rivals)
-        what = f"{', '.join(sorted(uuids))} {was} granted concurrently to {others}, which already {runs}"
+        gpus = ", ".join(sorted(uuids))
+        what = f"{gpus} {was} also granted to {others}, which already {runs}, and {has} no room for this pod"
         before = self._reported.get(uid)
         if before != what:
             kept = {
@@ -111,10 +113,10 @@ class DoubleGrants:
             if before is None:
                 self._metrics.granted_twice()
             log.warning("A GPU was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
-            todo = "delete and recreate this pod"
+            remedy = "delete and recreate this pod"
             if owner:
-                todo = f"this pod is deleted, and {owner.kind} {owner.name} recreates it"
-            self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {todo}", type="Warning")
+                remedy = f"this pod is deleted, and {owner.kind} {owner.name} recreates it"
+            self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {remedy}", type="Warning")
         if owner is None:
             return
         try:

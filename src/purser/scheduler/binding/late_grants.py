@@ -108,8 +108,10 @@ class LateGrants(ABC):
             if reading.objection:
                 raise AdoptionError(reading.objection)
             request = reading.request()
-            if request is None or node is None:
-                raise AdoptionError("the pod does not request GPUs, or its node has none")
+            if request is None:
+                raise AdoptionError("the pod does not request GPUs")
+            if node is None:
+                raise AdoptionError("the node has no GPU inventory")
             self._cache.ledger.release(pod.metadata.uid)  # what was said of it before it was bound
             grant = self._reserve(reading.spec, request, node)
         except (AdoptionError, CodecError, DialectError, LedgerError) as error:

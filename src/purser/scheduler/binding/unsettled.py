@@ -64,29 +64,29 @@ class UnsettledBindings:
 
         None where the API server cannot be asked.
         """
-        truth = await self._ask(grant)
-        if truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER):
+        outcome = await self._ask(grant)
+        if outcome in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER):
             self._drop(grant)
-        elif truth is BindOutcome.UNBOUND:
+        elif outcome is BindOutcome.UNBOUND:
             self.mark_failed(grant)
-        elif truth is None:
+        elif outcome is None:
             self.mark_unsettled(grant)
-        return truth
+        return outcome
 
     async def resolve(self, pod_uid: str) -> None:
         """Ask once more about an unsettled Binding."""
-        doubt, state = self._by_uid[pod_uid], self._cache.ledger.state(pod_uid)
+        unsettled, state = self._by_uid[pod_uid], self._cache.ledger.state(pod_uid)
         if state is None or (state is not GrantState.RESERVED and self._cache.pod_by_uid(pod_uid) is not None):
             self._by_uid.pop(pod_uid, None)  # an informer was faster, and will also report the pod's end
             return
-        truth = await self._ask(doubt.grant)
-        if truth is BindOutcome.BOUND_BY_US:
-            self.confirm(doubt.grant)
-        elif truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER) or (
-            truth is BindOutcome.UNBOUND and self._cache.clock.monotonic() >= doubt.until
+        outcome = await self._ask(unsettled.grant)
+        if outcome is BindOutcome.BOUND_BY_US:
+            self.confirm(unsettled.grant)
+        elif outcome in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER) or (
+            outcome is BindOutcome.UNBOUND and self._cache.clock.monotonic() >= unsettled.until
         ):
-            log.info("A Binding did not take effect", pod=doubt.grant.key, found=truth.value)
-            self._drop(doubt.grant)
+            log.info("Resolved a Binding with an unknown outcome", pod=unsettled.grant.key, found=outcome.value)
+            self._drop(unsettled.grant)
 
     def mark_unsettled(self, grant: Grant) -> None:
         """The grant's Binding may or may not be carried out."""

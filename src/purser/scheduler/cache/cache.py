@@ -114,7 +114,7 @@ class ClusterCache:
         self._verified: dict[str, tuple[str, str]] = {}
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._admitted: set[str] = set()
         """By uid: pods that kubelet had admitted when they were last heard of."""
         self._device_texts: dict[str, tuple[str, ...]] = {}
         self._hami = HamiRecords(self.fleet, self.clock, self.readings)
@@ -305,8 +305,8 @@ class ClusterCache:
         if self._device_texts.get(name) == texts:
             return
         self._device_texts[name] = texts
-        inventory, is_by_hami = self._inventory(node)
-        has_news = self._hami.put_node(node, is_served=is_by_hami)
+        inventory, has_hami_plugin = self._inventory(node)
+        has_news = self._hami.put_node(node, is_served=has_hami_plugin)
         self._offers = None
         if inventory is None:
             self.fleet.remove_node(name)
@@ -323,18 +323,18 @@ class ClusterCache:
 
     def _inventory(self, node: Node) -> tuple[NodeInventory | None, bool]:
         """What of a node's devices makes sense, the rest is reported; and whether HAMi's device plugin serves it."""
-        name, own, is_by_hami = node.metadata.name, None, False
-        odd: list[str] = []
+        name, own, has_hami_plugin = node.metadata.name, None, False
+        problems: list[str] = []
         try:
-            own, is_by_hami = own_inventory(node, odd), hami_inventory(node) is not None
+            own, has_hami_plugin = own_inventory(node, problems), hami_inventory(node) is not None
         except InventoryError as error:
             log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
             self._report_node(name, f"The node's inventory is invalid and ignored: {error}")
         others = devices_of_other_plugins(node, own, self._families)
-        for problem in (*odd, *others.problems):
+        for problem in (*problems, *others.problems):
             log.warning("Parts of a device registration are ignored", node=name, error=problem)
             self._report_node(name, f"Parts of a device registration are ignored: {problem}")
-        return joined_inventory(node, own, others), is_by_hami
+        return joined_inventory(node, own, others), has_hami_plugin
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
@@ -359,7 +359,7 @@ class ClusterCache:
             self.free_resources.put_pod(pod)
             uid = pod.metadata.uid
             if has_started(pod):
-                self._taken.add(uid)
+                self._admitted.add(uid)
             was_reserved = self.ledger.state(uid) is GrantState.RESERVED
             self._put_bound(pod)
             if was_reserved and self.ledger.state(uid) not in (GrantState.RESERVED, None):
@@ -379,7 +379,7 @@ class ClusterCache:
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)
         self._of_hami.discard(uid)
-        self._taken.discard(uid)
+        self._admitted.discard(uid)
         if pod.spec.node_name:
             self.disputes.remove_pod(pod.spec.node_name, uid)
         if released is not None:
@@ -441,16 +441,16 @@ class ClusterCache:
 
         One that was verified before stays in the ledger: changing the annotation of a running pod frees nothing.
         """
-        uid = pod.metadata.uid
+        uid, sentence = pod.metadata.uid, "A change to the grant in the pod's annotations is ignored"
         if uid not in self._verified:
+            sentence = "The grant in the pod's annotations is invalid and ignored"
             self._dispute(pod, problem)
         if self._untrusted.get(uid) != problem:
             self._untrusted[uid] = problem
             self._metrics.bind_failed(BindFailure.BOUND_WITH_INVALID_GRANT)
-            log.warning("A pod's grant is invalid and ignored", pod=key_of(pod), node=pod.spec.node_name, error=problem)
+            log.warning(sentence, pod=key_of(pod), node=pod.spec.node_name, error=problem)
             if self._pods is not None:
-                message = f"The grant in the pod's annotations is invalid and ignored: {problem}"
-                self._pods.failures.malformed(PODS, pod, message, FailureReason.UNTRUSTED)
+                self._pods.failures.malformed(PODS, pod, f"{sentence}: {problem}", FailureReason.UNTRUSTED)
 
     def _note_ungranted(self, pod: Pod) -> None:
         """Somebody else bound it: a reservation of ours cannot come true any more."""
@@ -465,7 +465,7 @@ class ClusterCache:
             log.warning("A pod that requests devices was bound without a grant", pod=key_of(pod), node=node)
         if self._pods is not None and (message := self._hami.problem_of(uid)):
             sentence = (
-                f"{message[0].upper()}{message[1:]}. Until the pod finishes, no new pods are placed on the node's GPUs"
+                f"{message[0].upper()}{message[1:]}. While the pod runs, no new pods are placed on the node's GPUs"
             )
             self._pods.failures.malformed(PODS, pod, sentence, FailureReason.RECORD_NOT_COUNTED)
         return None
@@ -486,8 +486,8 @@ class ClusterCache:
         """kubelet gives every failure to allocate devices this reason, of any plugin."""
         grant = self.ledger.grant(pod.metadata.uid)
         if grant is not None and pod.status.reason == UNEXPECTED_ADMISSION_ERROR:
-            was_reserved = pod.metadata.uid in self._taken
-            self.disputes.rejected(key_of(pod), grant, pod.status.message, was_taken=was_reserved)
+            was_admitted = pod.metadata.uid in self._admitted
+            self.disputes.rejected(key_of(pod), grant, pod.status.message, was_admitted=was_admitted)
 
     def _is_live(self, uid: str) -> bool:
         pod = self.pod_by_uid(uid)

@@ -54,7 +54,7 @@ class _ClosedGpu:
     uid: str
     until: float
     """Monotonic seconds."""
-    rest_s: float
+    closure_s: float
 
     def is_forgotten(self, now: float) -> bool:
         """Whether the next rejection is a new story."""
@@ -63,12 +63,12 @@ class _ClosedGpu:
     def next_closure_s(self, now: float) -> float:
         """For how long the GPU is closed by a rejection now."""
         if now < self.until:
-            return self.rest_s
-        return INITIAL_GPU_CLOSURE_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_GPU_CLOSURE_S)
+            return self.closure_s
+        return INITIAL_GPU_CLOSURE_S if self.is_forgotten(now) else min(2 * self.closure_s, MAX_GPU_CLOSURE_S)
 
 
 class DisputeBook:
-    """Keeps the ledger and the fleet what agents' words make of them."""
+    """Keeps the ledger and the fleet what agents' reports make of them."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class DisputeBook:
         self._texts: dict[str, str] = {}
         self._disputes: dict[str, NodeDisputes] = {}
         self._pods: dict[str, dict[str, tuple[PodBook, GrantState]]] = {}
-        self._breakers: dict[str, dict[str, _ClosedGpu]] = {}
-        self._spoken_of: dict[str, Recent[str, None]] = {}
+        self._closures: dict[str, dict[str, _ClosedGpu]] = {}
+        self._refused_by_agent: dict[str, Recent[str, None]] = {}
         """By node: the uids of pods that its own agent spoke of."""
         self._closed: dict[str, dict[str, str]] = {}
         self.on_closed: Callable[[str, str], None] = lambda node, text: None
@@ -113,7 +113,7 @@ class DisputeBook:
 
     def remove_node(self, name: str) -> None:
         """The node is gone."""
-        for kept in (self._texts, self._disputes, self._breakers, self._closed, self._spoken_of):
+        for kept in (self._texts, self._disputes, self._closures, self._closed, self._refused_by_agent):
             kept.pop(name, None)
         self._fleet.set_disputes(name, {})
 
@@ -131,34 +131,34 @@ class DisputeBook:
         """A pod has ended."""
         self._forget(node, uid)
 
-    def rejected(self, key: str, grant: Grant, message: str, *, was_taken: bool = False) -> None:
+    def rejected(self, key: str, grant: Grant, message: str, *, was_admitted: bool = False) -> None:
         """kubelet rejected a pod that was granted devices, with a message that repeats what the agent said.
-        ``was_taken``: it had admitted the pod before."""
+        ``was_admitted``: it had admitted the pod before."""
         self._metrics.rejected_by_node()
         uuids = grant.uuids
         if not any(resource in message for resource in (GPU_RESOURCE, MIG_PREFIX)):
             uuids = frozenset(uuid for uuid in uuids if f"device {uuid} " in message)
         elif any(text in message for text in _NO_AGENT_TEXTS) and (node := self._fleet.node(grant.node)) is not None:
             uuids |= {each.device.uuid for each in node.devices}
-        if not uuids or grant.pod_uid in self._spoken_of.get(grant.node, ()):
+        if not uuids or grant.pod_uid in self._refused_by_agent.get(grant.node, ()):
             return
-        now, closures = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
+        now, closures = self._clock.monotonic(), self._closures.setdefault(grant.node, {})
         for uuid in uuids:
             before = closures.get(uuid)
-            if was_taken and before is not None and not before.is_forgotten(now):
+            if was_admitted and before is not None and not before.is_forgotten(now):
                 continue
-            rest_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_closure_s(now)
-            closures[uuid] = _ClosedGpu(key, grant.pod_uid, now + rest_s, rest_s)
+            closure_s = INITIAL_GPU_CLOSURE_S if before is None else before.next_closure_s(now)
+            closures[uuid] = _ClosedGpu(key, grant.pod_uid, now + closure_s, closure_s)
         self.update_fleet(grant.node)
 
     def tick(self) -> None:
         """Open what has rested."""
         now = self._clock.monotonic()
-        for name, closures in list(self._breakers.items()):
+        for name, closures in list(self._closures.items()):
             for uuid in [uuid for uuid, each in closures.items() if each.is_forgotten(now)]:
                 del closures[uuid]
             if not closures:
-                del self._breakers[name]
+                del self._closures[name]
             self.update_fleet(name)
 
     def closed(self, node: str) -> dict[str, str]:
@@ -190,16 +190,16 @@ class DisputeBook:
 
     def _closed_gpus(self, name: str) -> dict[str, str]:
         now, closed = self._clock.monotonic(), {}
-        for uuid, closure in self._breakers.get(name, {}).items():
+        for uuid, closure in self._closures.get(name, {}).items():
             if now < closure.until:
                 closed[uuid] = f"the node rejected pod {closure.pod} and has not reported why"
         pods, disputes = self._pods.get(name), self._disputes.get(name)
         if pods:
-            words = {} if disputes is None else {each.uid: each for each in disputes.held}
+            reports = {} if disputes is None else {each.uid: each for each in disputes.held}
             node = self._fleet.node(name)
             devices = {} if node is None else {state.device.uuid: state.device for state in node.devices}
             for uid, (pod, _) in pods.items():
-                found = closed_devices(pod, counts(pod, words.get(uid), name), devices)
+                found = closed_devices(pod, counts(pod, reports.get(uid), name), devices)
                 closed |= {uuid: why for uuid, why in found.items() if uuid not in closed}
         return closed if disputes is None else closed | closed_gpus(disputes, self._is_live)
 
@@ -207,8 +207,8 @@ class DisputeBook:
         """Enter what the agent says of a pod, or nothing."""
         pod, state = self._pods[node][uid]
         disputes = self._disputes.get(node)
-        word = None if disputes is None else next((each for each in disputes.held if each.uid == uid), None)
-        counted = counts(pod, word, node)
+        report = None if disputes is None else next((each for each in disputes.held if each.uid == uid), None)
+        counted = counts(pod, report, node)
         if isinstance(counted, Grant):
             self._fleet.ledger.adopt(counted, state)
         else:
@@ -223,8 +223,8 @@ class DisputeBook:
             self.update_fleet(node)
 
     def _note_refusal(self, node: str, uid: str) -> None:
-        """The agent speaks of a pod that it refused: from now on its word counts."""
-        self._spoken_of.setdefault(node, Recent(_MAX_REMEMBERED_PODS_PER_NODE)).put(uid, None)
-        for closure in self._breakers.get(node, {}).values():
+        """The agent speaks of a pod that it refused: from now on its report counts."""
+        self._refused_by_agent.setdefault(node, Recent(_MAX_REMEMBERED_PODS_PER_NODE)).put(uid, None)
+        for closure in self._closures.get(node, {}).values():
             if closure.uid == uid:
                 closure.until = self._clock.monotonic()

@@ -129,7 +129,7 @@ class Kubelets:
         except (ReportError, TopologyError, KubeletStartError) as error:
             log.warning("Ignoring an invalid kubelet report", node=name, error=str(error))
             self._fleet.forget_kubelet(name)
-            self.on_unreadable(name, f"Invalid kubelet report ignored: {brief(error)}")
+            self.on_unreadable(name, f"The report on the node's kubelet is invalid and ignored: {brief(error)}")
 
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)

@@ -103,6 +103,6 @@ def describe_held_gpus(fleet: Fleet, grant: Grant) -> Iterator[str]:
     state = fleet.node(grant.node)
     devices = {} if state is None else {each.device.uuid: each.device for each in state.devices}
     for uuid, usage in pod_usage(grant).items():
-        name = f"GPU {devices[uuid].index}" if uuid in devices else f"GPU {brief(uuid)} (no longer exists)"
+        name = f"GPU {devices[uuid].index}" if uuid in devices else f"GPU {brief(uuid)} (not in the node's inventory)"
         cores = f", {usage.cores_percent}% of compute" if usage.cores_percent else ""
         yield f"{name}: {usage.memory_mib} MiB{cores}"

@@ -36,7 +36,7 @@ def ended_pods(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
 def _instead(node: str, pod: Pod) -> str:
     if not node:
         return ""
-    return f" (fits {'elsewhere on that node' if node == pod.spec.node_name else node} instead)"
+    return f" (fits {'elsewhere on its node' if node == pod.spec.node_name else f'on {node}'} instead)"
 
 
 def _destinations(trial: Trial, pods: Sequence[Pod], fits: Sequence[str]) -> dict[str, str]:

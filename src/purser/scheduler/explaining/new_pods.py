@@ -51,7 +51,7 @@ def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str) -> NewPod
 
 def _preset_node_text(pod: ScheduledPod) -> str:
     node = brief(pod.spec.node_name, 253)
-    return f"spec.nodeName is {node}, so that node's kubelet would run the pod without a scheduler" if node else ""
+    return f"spec.nodeName is {node}: the kubelet on that node would run the pod without a scheduler" if node else ""
 
 
 def _decoded(body: dict[str, Any]) -> ScheduledPod:

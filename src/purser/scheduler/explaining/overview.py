@@ -146,8 +146,8 @@ def _first(pod: Pod, found: Judgement, reasons: Collection[StateReason]) -> tupl
     if found.objection:
         return (SCHEDULING_GATED if pod.spec.scheduling_gates else ""), found.objection
     if found.fits:
-        some = ", ".join(found.fits[:2])
-        return str(PendingReason.KUBE_SCHEDULER), f"fits on {counted(len(found.fits), 'node')} now ({some})"
+        examples = ", ".join(found.fits[:2])
+        return str(PendingReason.KUBE_SCHEDULER), f"fits on {counted(len(found.fits), 'node')} now ({examples})"
     first = next(iter(reasons), None)
     return ("", "there are no nodes") if first is None else (first.reason, first.text)
 

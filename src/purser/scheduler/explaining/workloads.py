@@ -93,7 +93,7 @@ def workload_explanation(
 
 def _objections(found: Workload, wanted: int | None, last_failure: str) -> Iterator[str]:
     if wanted == 0:
-        yield "no pods exist because spec.replicas is 0"
+        yield "the workload needs no pods: spec.replicas is 0"
     if found.spec.paused:
         yield "the workload is paused: spec.paused is true"
     said = [each for each in found.status.conditions if (each.type, each.status) in _INFORMATIVE_CONDITIONS]

@@ -162,7 +162,7 @@ class Reservations:
         )
         if isinstance(placement, Refusal):
             raise ReservationError(
-                BindFailure.NO_LONGER_FITS, f"the pod no longer fits node {name}: {placement.message}"
+                BindFailure.NO_LONGER_FITS, f"the pod no longer fits on node {name}: {placement.message}"
             )
         grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)
         try:

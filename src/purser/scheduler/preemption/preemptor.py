@@ -209,15 +209,15 @@ class Preemptor:
             return False
         self._report(pod, request, chosen)
         await self._clear_lower_nominations(chosen.node, request)
-        asked = []
+        evicted = []
         for victim in chosen.pods:
             if self._waiting(request.uid) is None:
                 return True  # the others stay
             if await self._evict(victim, pod, chosen.node):
-                asked.append(victim.uid)
-        if len(asked) == len(chosen.pods):
+                evicted.append(victim.uid)
+        if len(evicted) == len(chosen.pods):
             return True
-        self._cache.nominations.nominate(request, chosen.node, asked)
+        self._cache.nominations.nominate(request, chosen.node, evicted)
         return False
 
     def _nominate(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
@@ -226,7 +226,7 @@ class Preemptor:
 
     def _report(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
         self._reported.forget(request.uid)
-        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _sentence(chosen, request.namespace))
+        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _preempting_text(chosen, request.namespace))
         victims = [victim.key for victim in chosen.pods]
         log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
 
@@ -289,7 +289,7 @@ def _unavailable_text(why_not: Mapping[str, int]) -> str:
     return f"preemption: 0/{sum(why_not.values())} nodes are available: {', '.join(reasons)}."
 
 
-def _sentence(victims: Victims, namespace: str) -> str:
+def _preempting_text(victims: Victims, namespace: str) -> str:
     """Such as ``2 lower-priority pods on node n are evicted to make room: a, b``; names in its own namespace only."""
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)

@@ -21,7 +21,7 @@ MIN_CANDIDATES_PERCENT = 10
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
-TOO_FEW_VICTIMS = "would not fit even if all lower-priority pods were evicted"
+TOO_FEW_VICTIMS = "would not take the pod even if all lower-priority pods were evicted"
 """The first two are kube-scheduler's words, and are read after a number of nodes."""
 
 

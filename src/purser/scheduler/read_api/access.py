@@ -52,8 +52,10 @@ class AccessVerdict(msgspec.Struct, frozen=True):
 
 
 _UNKNOWN = AccessVerdict(401, message="the bearer token is invalid or has expired")
-_BUSY_VERDICT = AccessVerdict(503, message="too many unknown tokens are being reviewed: try again")
-_API_SERVER_AWAY = AccessVerdict(503, message="the API server, which reviews tokens, is not responding: try again")
+_BUSY_VERDICT = AccessVerdict(503, message="too many tokens are being reviewed: try again")
+_API_SERVER_AWAY = AccessVerdict(
+    503, message="the API server could not check the token: try again, or see the log of Purser's scheduler"
+)
 
 
 class AccessControl:

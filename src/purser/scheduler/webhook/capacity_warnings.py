@@ -7,7 +7,7 @@ import msgspec
 from purser.core.decoding import brief
 from purser.core.device.modes import modes_text
 from purser.core.device.resources import is_gpu_resource
-from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE
+from purser.core.dialects.selectors import MIG_PREFERENCE
 from purser.core.mig.on_demand import can_use_instances
 from purser.core.model import DeviceMode, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
@@ -37,11 +37,11 @@ def _mode_warnings(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if not wanted or not modes or not wanted.isdisjoint(modes):
         return
     of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
-    instead = f"Remove the annotation to get {of} in any mode"
+    instead = f"Remove the annotation that sets the mode to get {of} in any mode"
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Request MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
-        f"annotation {VGPU_MODE} asks for {of} in mode {modes_text(wanted)}, but no node offers this mode (available: "
+        f"the pod asks for {of} in mode {modes_text(wanted)}, but no node offers this mode (available: "
         f"{modes_text(modes)}), so the pod stays Pending. {instead}"
     )
 

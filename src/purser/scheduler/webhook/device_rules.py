@@ -93,7 +93,7 @@ class DeviceRules:
             return decision
         names = sorted(self._trusted)
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        where = f": {', '.join(names[:_MAX_NAMED])}{more}" if names else ", currently empty"
+        where = f": {', '.join(names[:_MAX_NAMED])}{more}" if names else ""
         remedy = (
             f"only pods in trusted namespaces (chart value webhook.deviceNamespaces{where}) may name or see devices"
         )

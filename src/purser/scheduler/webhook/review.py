@@ -110,7 +110,8 @@ class DecisionReason(ExplainedReason):
     FORGED_GRANT = (
         "forged-grant",
         "Pod",
-        "A new pod carries a grant, which only a Binding may add.",
+        "A new pod carries a grant, which only a Binding may add, or a user other than the scheduler binds a pod with "
+        "one.",
         "Remove the annotations that the message names.",
     )
     FORGED_RECORD = (
@@ -145,16 +146,18 @@ class DecisionReason(ExplainedReason):
     WEBHOOK_IGNORED = (
         "webhook-ignored",
         "Pod",
-        "A label exempts the pod from the webhook, which then checks only whether the pod names devices.",
+        "A label exempts the pod from the webhook, which then checks only that the pod names no devices and carries "
+        "no grant.",
         (
             "If the pod requests GPUs, create it without that label: Purser does not place pods "
-            "with the label, and placed by another scheduler the pod fails with NoGrant."
+            "with the label, and if another scheduler places the pod, it fails with NoGrant."
         ),
     )
     NOT_ITS_NODE = (
         "not-its-node",
         "Node",
-        "A node's account writes something that it is not allowed to write, or writes to another node.",
+        "An account on a node, or the scheduler's, writes something that it may not write, or evicts a pod of "
+        "another node.",
         "See docs/rights.md. If this is not an attack, an agent runs with the wrong account.",
     )
     DEVICES_UNASKED = (

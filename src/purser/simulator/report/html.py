@@ -174,7 +174,8 @@ def _causes_table(runs: dict[str, list[Run]]) -> str:
         [name, *(f"{mean[cause]:.2f}" for cause in causes), f"{sum(mean.values()):.2f}"] for name, mean in means.items()
     ]
     return (
-        table(heads, rows) + '<p class="note">As a percentage of all GPUs, once pods have asked for 100 % of them.</p>'
+        table(heads, rows) + '<p class="note">As a percentage of all GPUs, once pods have asked for 100 % of them, or '
+        "at the end if they never do.</p>"
     )
 
 
@@ -193,7 +194,7 @@ def _bounds(runs: dict[str, list[Run]]) -> list[str]:
     rows = [[order, f"{b.b_percent:.2f}", f"{b.c_percent:.2f}", f"{b.c_from_percent:.2f}"] for order, b in limits]
     return [
         "<h2>Upper bound for every policy</h2>",
-        table(["order", "at 100 % arrived", "at the end", "if no pod fails earlier"], rows),
+        table(["order", "at 100 % arrived", "at the end", "if no pod fails before"], rows),
         '<p class="note">The bound is computed as if pods could be split '
         "freely, so no placement of whole pods can do better. The second number applies to every policy that places "
         "all pods for as long as the fragmentation policy does.</p>",

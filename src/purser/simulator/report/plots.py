@@ -107,7 +107,7 @@ def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
         fragments.add(name, *_mean_curve(each, "arrived", "fragmentation"))
     limits = [run.bounds for each in runs.values() for run in each if run.bounds is not None]
     if limits:
-        allocation.limit("no policy at 100 %", sum(limit.b_percent for limit in limits) / len(limits))
+        allocation.limit("upper bound at 100 %", sum(limit.b_percent for limit in limits) / len(limits))
     idle = [mean_by_key([run.idle_by_cause_percent for run in each]) for each in runs.values()]
     return [
         allocation.svg("allocation"),

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.operator.world import World, settled_world
 
 from purser.operator.model import EmitEvent, Evict, NodeWorkload
+from purser.operator.names import DEPLOY_OPERANDS_LABEL
 from purser.operator.order import Operand
 
 LABEL = "nvidia.com/gpu.workload.config"
@@ -82,6 +83,21 @@ def test_where_virtual_machines_have_all_gpus_the_policy_says_so() -> None:
     world.settle()
     assert world.condition("Ready")["message"] == (
         "no GPU nodes for containers; nodes for virtual machines run no operands: a (and 1 more node)"
+    )
+
+
+def test_where_people_have_excluded_all_gpu_nodes_the_policy_says_so() -> None:
+    world = World()
+    world.add_policy()
+    world.add_node("a")
+    world.add_node("b")
+    world.label("a", **{DEPLOY_OPERANDS_LABEL: "false"})
+    world.label("b", **{LABEL: "vm-vgpu"})
+    world.settle()
+    ready = world.condition("Ready")
+    assert (ready["reason"], ready["message"]) == (
+        "NoGpuNodes",
+        "all GPU nodes are excluded; nodes for virtual machines run no operands: b",
     )
 
 

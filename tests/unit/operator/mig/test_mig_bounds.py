@@ -7,7 +7,7 @@ import pytest
 from tests.unit.operator.mig.nodes import Node
 from tests.unit.operator.mig.test_mig_changes import assert_given_back, until
 
-from purser.operator.mig import MigFleet, advance, holds, waits_of_changes
+from purser.operator.mig import MigFleet, advance, makes_unavailable, waits_of_changes
 from purser.operator.model import NodeProgress
 from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.policy.driver import PodDeletion, UpgradePolicy
@@ -23,7 +23,7 @@ def several(count: int) -> list[Node]:
 
 def fleet_of(nodes: Iterable[Node], bound: int | str, unavailable: Iterable[str] = ()) -> MigFleet:
     node_progress: tuple[NodeProgress, ...] = tuple(node.progress() for node in nodes)
-    there = {each.node.name for each in node_progress if each.node.unschedulable or holds(each.node)}
+    there = {each.node.name for each in node_progress if each.node.unschedulable or makes_unavailable(each.node)}
     policy = UpgradePolicy(max_unavailable=bound)
     (first, *_) = nodes
     return msgspec.structs.replace(

@@ -9,7 +9,7 @@ from purser.core.names import MIG_CONFIG_LABEL, MIG_RESULT_ANNOTATION, MIG_STATE
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.operator.maintenance import gpu_pods
-from purser.operator.mig import GPU_CLIENTS, MigFleet, holds
+from purser.operator.mig import GPU_CLIENTS, MigFleet, makes_unavailable
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import pause_of as mig_pause
@@ -54,7 +54,7 @@ class BothMachines(Cluster):
     def fleet(self) -> UpgradeInputs:
         nodes = self.nodes.values()
         busy = frozenset(node.name for node in nodes if mig_is_under_way(node))
-        held = frozenset(node.name for node in nodes if holds(node))
+        held = frozenset(node.name for node in nodes if makes_unavailable(node))
         return msgspec.structs.replace(super().fleet(), busy=busy, held=held)
 
     def decide(self) -> PlannedChanges:
@@ -78,9 +78,9 @@ class BothMachines(Cluster):
     def _patch(self, patch: PatchNode) -> None:
         super()._patch(patch)
         node = self.nodes[patch.node]
-        if holds(node) and is_under_way(node) and state_of(node) is not State.VALIDATION:
+        if makes_unavailable(node) and is_under_way(node) and state_of(node) is not State.VALIDATION:
             self.violations.append(f"{patch.node}: two machines are at it")
-        if not holds(node) and patch.node in self.at_work:
+        if not makes_unavailable(node) and patch.node in self.at_work:
             self.violations.append(f"{patch.node}: given back while its worker is at it")
 
     # --- what the cluster does meanwhile

@@ -73,7 +73,7 @@ WAYS = {
     stubborn_pod: "GPU pods did not terminate within 300 s: pod team/stays has no controller",
     stubborn_pod_despite_a_drain: "the drain did not finish within 300 s: pod team/stays has no controller",
     pod_that_comes_late: "the driver was still in use after 300 s: pod team/stays has no controller",
-    daemon_set_that_is_behind: "the DaemonSet still created the old driver pod after 1800 s",
+    daemon_set_that_is_behind: "the DaemonSet was still creating the old driver pod after 1800 s",
     driver_that_does_not_come_up: "the new driver was not ready within 1800 s",
     driver_that_restarts: "the new driver was restarted 11 times: no such module",
     driver_that_restarts_during_validation: "the new driver was restarted 11 times: no such module",

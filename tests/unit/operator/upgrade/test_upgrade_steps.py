@@ -285,7 +285,7 @@ def test_a_daemon_set_that_is_behind_does_not_have_drivers_replaced_for_ever() -
     cluster.applied = "old"
     before = set(cluster.pods)
     cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert "the DaemonSet still created the old driver" in cluster.failure("a")
+    assert "the DaemonSet was still creating the old driver" in cluster.failure("a")
     assert len([uid for uid in set(cluster.pods) - before if uid.startswith("driver")]) == 1
     assert not cluster.nodes["a"].unschedulable
     cluster.applied = None

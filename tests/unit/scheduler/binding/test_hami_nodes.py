@@ -148,7 +148,7 @@ async def test_a_record_that_does_not_count_is_told_on_the_pod_and_on_its_node(w
     await world.events.drain()
     told = {each["reason"]: each["message"] for each in await events(world)}
     assert why in told["RecordNotCounted"]
-    assert "Until the pod finishes, no new pods are placed on the node's GPUs" in told["RecordNotCounted"]
+    assert "While the pod runs, no new pods are placed on the node's GPUs" in told["RecordNotCounted"]
 
 
 async def test_a_node_whose_resources_hamis_chart_renamed_is_told_which_setting_to_write(world):

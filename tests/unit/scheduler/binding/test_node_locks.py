@@ -165,7 +165,7 @@ async def test_a_grant_whose_devices_left_while_the_node_was_locked_is_not_bound
         await eventually(lambda: world.cache.fleet.node("d1") is None)
 
     monkeypatch.setattr(locks, "take", slow)
-    assert "no longer has these devices" in await world.bind(pod, "d1")
+    assert "no longer has the devices that were chosen for the pod" in await world.bind(pod, "d1")
     assert world.state_of(pod) is None
     assert LOCK not in await annotations_of(world, "d1")
 

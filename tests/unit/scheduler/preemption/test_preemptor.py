@@ -100,7 +100,7 @@ async def test_what_comes_back_does_not_take_the_room_though_kube_scheduler_forg
     await world.client.patch_merge(PODS, "high", nothing, "default", subresource="status")
     await eventually(lambda: not world.cache.pod_by_uid(high.metadata.uid).status.nominated_node_name)
     assert "is reserved for nominated pods" in (await world.filter(again, "n")).failed_nodes["n"]
-    assert "no longer fits node n" in await world.bind(again, "n")
+    assert "no longer fits on node n" in await world.bind(again, "n")
     assert (await world.filter(more, "n")).node_names == ["n"]  # beside what is kept
     assert await world.bind(more, "n") == ""
     assert (await world.filter(high, "n")).node_names == ["n"]
@@ -199,7 +199,7 @@ async def test_a_pod_gets_one_event_that_no_eviction_would_help_it(world):
         for _ in range(2):
             await refuse(world, pod, "n")
             await look(world)
-    why = "preemption: 0/1 nodes are available: 1 would not fit even if all lower-priority pods were evicted."
+    why = "preemption: 0/1 nodes are available: 1 would not take the pod even if all lower-priority pods were evicted."
     assert await events(world, "PreemptionNotEnough") == {("high", why)}
     assert not await going(world, low, equal)
 

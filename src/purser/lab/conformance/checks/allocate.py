@@ -86,17 +86,17 @@ async def _check_two_containers(subject: Subject) -> str | None:
     return None
 
 
-async def _unknown(subject: Subject) -> str:
+async def _check_unknown_id(subject: Subject) -> str:
     try:
         await subject.plugin.allocate(UNKNOWN)
     except CallRefused as error:
-        if not await _check_unknown_ids(subject):
+        if not await _is_answering(subject):
             raise
         return str(error)
     raise CheckFailed("the plugin allocated an ID that it never listed: a container would start without its device")
 
 
-async def _check_unknown_ids(subject: Subject) -> bool:
+async def _is_answering(subject: Subject) -> bool:
     try:
         await subject.plugin.options()
     except CallRefused:
@@ -104,7 +104,7 @@ async def _check_unknown_ids(subject: Subject) -> bool:
     return True
 
 
-async def _empty(subject: Subject) -> str:
+async def _check_empty(subject: Subject) -> str:
     refused = 0
     for request in (allocate_request(), allocate_request(())):
         try:
@@ -170,8 +170,13 @@ CHECKS = (
     Check(
         "allocate-several", "One Allocate call for two containers returns two responses.", _check_two_containers, _NEEDS
     ),
-    Check("allocate-unknown-id", "The plugin refuses an ID that it never listed, and keeps running.", _unknown, _NEEDS),
-    Check("allocate-empty", "The plugin survives an Allocate call without containers or IDs.", _empty, _NEEDS),
+    Check(
+        "allocate-unknown-id",
+        "The plugin refuses an ID that it never listed, and keeps running.",
+        _check_unknown_id,
+        _NEEDS,
+    ),
+    Check("allocate-empty", "The plugin survives an Allocate call without containers or IDs.", _check_empty, _NEEDS),
     Check("allocate-concurrent", "Concurrent Allocate calls all get the same answer.", _check_concurrent, _NEEDS),
     Check(
         "prestart",

@@ -44,7 +44,7 @@ async def _check_deadline(subject: Subject) -> None:
     await _check_works(subject)
 
 
-async def _concurrent(subject: Subject) -> str:
+async def _check_concurrent(subject: Subject) -> str:
     plugin = subject.plugin
     await asyncio.gather(
         *(plugin.options() for _ in range(STREAMS)),
@@ -85,7 +85,7 @@ async def _check_works(subject: Subject) -> None:
 CHECKS = (
     Check("calls-cancelled", "The plugin survives cancelled calls.", _check_cancelled, ("list",)),
     Check("calls-deadline", "The plugin survives calls whose deadline expires.", _check_deadline, ("list",)),
-    Check("calls-concurrent", "Many concurrent calls are all answered.", _concurrent, ("list",)),
+    Check("calls-concurrent", "Many concurrent calls are all answered.", _check_concurrent, ("list",)),
     Check(
         "calls-slow-clients",
         "Clients that do not read their streams do not block other clients.",

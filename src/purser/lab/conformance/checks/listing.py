@@ -25,10 +25,10 @@ async def _check_unique_ids(subject: Subject) -> None:
         )
 
 
-async def _health(subject: Subject) -> None:
-    odd = {device.health for device in (await subject.devices()).devices} - {HEALTHY, UNHEALTHY}
-    if odd:
-        words = some([f'"{word}"' for word in odd])
+async def _check_health(subject: Subject) -> None:
+    invalid = {device.health for device in (await subject.devices()).devices} - {HEALTHY, UNHEALTHY}
+    if invalid:
+        words = some([f'"{word}"' for word in invalid])
         raise CheckFailed(f'invalid health {words}: kubelet treats every value but "{HEALTHY}" as unhealthy')
 
 
@@ -55,18 +55,18 @@ async def _check_stays_open(subject: Subject) -> None:
             raise CheckFailed(f"the stream was closed ({stream.ended}): kubelet then marks all devices unhealthy")
 
 
-async def _several(subject: Subject) -> None:
+async def _check_several_streams(subject: Subject) -> None:
     plugin = subject.plugin
     async with plugin.stream() as one, plugin.stream() as two:
-        _same(await one.first(), await two.first())
+        _check_same(await one.first(), await two.first())
         await one.close()
         async with plugin.stream() as three:
-            _same(await two.first(), await three.first())
+            _check_same(await two.first(), await three.first())
         if two.ended is not None:
             raise CheckFailed(f"closing one stream also closed another: {two.ended}")
 
 
-def _same(one: ListedDevices, other: ListedDevices) -> None:
+def _check_same(one: ListedDevices, other: ListedDevices) -> None:
     missing = set(one.ids) ^ set(other.ids)
     if missing:
         raise CheckFailed(
@@ -76,7 +76,7 @@ def _same(one: ListedDevices, other: ListedDevices) -> None:
         raise CheckFailed("two streams report different health or NUMA nodes for the same devices")
 
 
-async def _complete(subject: Subject) -> str:
+async def _check_complete(subject: Subject) -> str:
     """Every message so far against the last one: a plugin that sends changes only is found out."""
     lists = subject.endpoint.stream.lists
     if len(lists) < 2:
@@ -93,16 +93,18 @@ async def _complete(subject: Subject) -> str:
 CHECKS = (
     Check("list", "The first list arrives in time.", _check_first_list),
     Check("list-unique-ids", "Every device has a unique ID.", _check_unique_ids, ("list",)),
-    Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _health, ("list",)),
+    Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _check_health, ("list",)),
     Check("list-numa-nodes", "A topology, if present, names NUMA nodes.", _check_numa, ("list",)),
     Check("list-stays-open", "The stream stays open.", _check_stays_open, ("list",)),
     Check(
         "list-several-streams",
         "Each of several concurrent streams sends the complete list.",
-        _several,
+        _check_several_streams,
         ("list", "list-stays-open"),
     ),
 )
 
-COMPLETE = Check("list-complete", "Every message is the complete list, not only what changed.", _complete, ("list",))
+COMPLETE = Check(
+    "list-complete", "Every message is the complete list, not only what changed.", _check_complete, ("list",)
+)
 """Made when the health of devices has been changed, where that could be done."""

@@ -19,7 +19,7 @@ async def _check_answers(subject: Subject) -> str:
     return f"{len(preferred)} of {counted(len(available), 'device')} for a container that requests {size}"
 
 
-async def _size(subject: Subject) -> None:
+async def _check_size(subject: Subject) -> None:
     available, size, preferred = await _ask(subject)
     if len(preferred) != size:
         raise CheckFailed(
@@ -74,7 +74,7 @@ async def _check_deterministic(subject: Subject) -> str:
     return f"asked {REPEATS} times"
 
 
-async def _several(subject: Subject) -> str | None:
+async def _check_two_containers(subject: Subject) -> str | None:
     available = await subject.healthy()
     size = subject.size(available)
     request = preferred_request((available, size, ()), (available, size, ()))
@@ -132,7 +132,7 @@ _NEEDS = ("preferred",)
 
 CHECKS = (
     Check("preferred", "The plugin answers GetPreferredAllocation, if it offers that call.", _check_answers, ("list",)),
-    Check("preferred-size", "The plugin prefers as many IDs as requested.", _size, _NEEDS),
+    Check("preferred-size", "The plugin prefers as many IDs as requested.", _check_size, _NEEDS),
     Check("preferred-available", "The plugin prefers only available IDs.", _check_available, _NEEDS),
     Check("preferred-no-duplicates", "The plugin does not prefer any ID twice.", _check_no_duplicates, _NEEDS),
     Check("preferred-must-include", "The answer includes all required IDs.", _check_must_include, _NEEDS),
@@ -145,7 +145,7 @@ CHECKS = (
     Check(
         "preferred-several",
         "One GetPreferredAllocation call for two containers returns two responses.",
-        _several,
+        _check_two_containers,
         _NEEDS,
     ),
     Check("preferred-absurd", "The plugin survives requests that it cannot satisfy.", _check_unsatisfiable, _NEEDS),

@@ -33,7 +33,7 @@ async def _check_registers(subject: Subject) -> str:
     return f"{note.request.resource_name} at {note.request.endpoint}{others}"
 
 
-async def _version(subject: Subject) -> None:
+async def _check_version(subject: Subject) -> None:
     version = _first(subject).request.version
     if version != API_VERSION:
         raise CheckFailed(f'kubelet refuses the version "{version}": it supports only {API_VERSION}')
@@ -107,7 +107,7 @@ def _first(subject: Subject) -> RegisterCall:
 
 CHECKS = (
     Check("register", "The plugin registers with kubelet.", _check_registers, registered=False),
-    Check("register-version", "The plugin registers with the API version v1beta1.", _version, ("register",)),
+    Check("register-version", "The plugin registers with the API version v1beta1.", _check_version, ("register",)),
     Check(
         "register-resource-name",
         "The plugin's resource name is a valid extended resource name.",

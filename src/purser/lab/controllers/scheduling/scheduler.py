@@ -155,8 +155,8 @@ class Scheduler:
         try:
             await self._attempt(pod)
         except NoNodeFitsError as error:
-            find_obstacle = await self._preempt(pod, error)
-            await self._refused(pod, f"{error} preemption: {find_obstacle}" if find_obstacle else str(error))
+            why_not = await self._preempt(pod, error)
+            await self._refused(pod, f"{error} preemption: {why_not}" if why_not else str(error))
             return False
         except (ExtenderError, KubeError) as error:
             await self._refused(pod, str(error))
@@ -268,8 +268,8 @@ class Scheduler:
         nominated = self._cache.get(self._nominator.node_of(pod))
         if nominated is not None and (unfit := error.unfits.get(nominated.name)) and not unfit.is_resolvable:
             nominated = None
-        if find_obstacle := preemption.why_not_eligible(pod, nominated):
-            return find_obstacle
+        if why_not := preemption.why_not_eligible(pod, nominated):
+            return why_not
         view = PodInfo.of(pod, self._ignored)
         run = preemption.dry_run(pod, self._cache, error.unfits, lambda node: self._nominator.check(view, node))
         if not run.candidates:

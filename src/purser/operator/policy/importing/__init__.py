@@ -24,7 +24,7 @@ from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
 from purser.operator.policy.decoding import is_name, problems
 from purser.operator.policy.importing.absent import drop_absent_sections, report_ignored_labels
 from purser.operator.policy.importing.drivers import DRIVERS_NOT_GIVEN, with_drivers
-from purser.operator.policy.importing.effects import idle
+from purser.operator.policy.importing.effects import settings_without_effect
 from purser.operator.policy.importing.elsewhere import with_mig_strategy, without_chart_labels
 from purser.operator.policy.importing.placing import drop_placement
 from purser.operator.policy.importing.sections import (
@@ -85,7 +85,7 @@ _REASONS = Reasons(
         (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE_NOTE
     ),
     ranks={
-        "psa": Rank.NOTHING,
+        "psa": Rank.NOT_DEPLOYED,
         "cdi.nriPluginEnabled": Rank.FEATURE,
         "migManager.gpuClientsConfig": Rank.FEATURE,
         "operator.use_ocp_driver_toolkit": Rank.FEATURE,
@@ -115,7 +115,7 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
         "metadata": {"name": _validated_name(old)},
         "spec": spec,
     }
-    fields_without_effect = tuple(each.text for each in lines(idle(spec, decode(policy).spec)))
+    fields_without_effect = tuple(each.text for each in lines(settings_without_effect(spec, decode(policy).spec)))
     return Imported(policy, lines(lost.losses), fields_without_effect)
 
 
@@ -140,7 +140,7 @@ def _sort_objects(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_
         raise PolicyError(f"found {kinds}: expected a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     for name in {name for name in names if names.count(name) > 1}:
-        lost.note(f"{DRIVER_KIND} {name}", "defined more than once: the last definition is used", Rank.RUNS)
+        lost.note(f"{DRIVER_KIND} {name}", "defined more than once: the last definition is used", Rank.RUNS_DIFFERENTLY)
     for each in policies[1:]:
         lost.note(f"{KIND} {_name(each)}", f"it had no effect because {_name(policies[0])} is older", Rank.OFF)
     for each in objects:
@@ -248,9 +248,9 @@ def _drop_contradictions(spec: Raw, lost: Losses) -> None:
             item = at[name].pop(int(place[2]))
             where = f"{where}[{place[2]}]"
             named = f"profile {item['name']} is removed" if "name" in item else "removed"
-            lost.drop_section(where, f"{named}: {found[0]}", Rank.RUNS)
+            lost.drop_section(where, f"{named}: {found[0]}", Rank.RUNS_DIFFERENTLY)
             continue
         del at[name]
         why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
-        rank = Rank.RUNS if name == "profiles" else Rank.SETTING
+        rank = Rank.RUNS_DIFFERENTLY if name == "profiles" else Rank.SETTING
         lost.drop_section(where, f"removed: {why}", rank)

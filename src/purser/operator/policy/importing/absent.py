@@ -115,7 +115,7 @@ def drop_absent_sections(given: Raw, lost: Losses) -> Raw:
         if not isinstance(section, dict):
             continue  # of another type, or absent: it is reported like any unknown field
         if each.is_on(given) and is_requested(section):
-            lost.drop_section(each.place, each.why, Rank.NOTHING)
+            lost.drop_section(each.place, each.why, Rank.NOT_DEPLOYED)
         elif is_requested(section):
             off.append(f"{lost.prefix}.{each.place}")
         rest = _without(rest, each.place)
@@ -145,7 +145,7 @@ def report_ignored_labels(nodes: Iterable[Mapping[str, Any]], given: Raw, lost: 
             " and ran its operands there because sandboxWorkloads.enabled is not true. Purser does not run operands"
             f" there; if containers use the GPUs, remove the label: {command}"
         )
-        lost.note(f"nodes {some(names, 'node', named=10)}", why, Rank.NOTHING)
+        lost.note(f"nodes {some(names, 'node', named=10)}", why, Rank.NOT_DEPLOYED)
 
 
 def _is_virtual(node: Mapping[str, Any]) -> bool:

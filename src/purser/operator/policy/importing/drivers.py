@@ -92,12 +92,16 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.drop_section("driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOTHING)
+        own.drop_section(
+            "driverType", "this NVIDIADriver is not imported: vGPU hosts are not supported", Rank.NOT_DEPLOYED
+        )
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.drop_section("nodeSelector", f"this NVIDIADriver is not imported: {describe_error(error)}", Rank.NOTHING)
+        own.drop_section(
+            "nodeSelector", f"this NVIDIADriver is not imported: {describe_error(error)}", Rank.NOT_DEPLOYED
+        )
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_FIELDS_NOT_IN_PROFILES, *SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
@@ -123,7 +127,7 @@ def _divide_drivers(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, li
     general = [each for each in drivers if not each.nodes]
     for each in general[1:]:
         why = f"{general[0].name} also selects all nodes and is used instead"
-        lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS)
+        lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS_DIFFERENTLY)
     some = sorted((each for each in drivers if each.nodes), key=lambda each: (-len(each.nodes), each.name))
     if general:
         return general[0].body, some
@@ -131,7 +135,7 @@ def _divide_drivers(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, li
         "nodes that no NVIDIADriver selects had no driver and now get this driver:"
         " to prevent this, label the nodes nvidia.com/gpu.deploy.driver=false"
     )
-    lost.note("spec.driver", why, Rank.RUNS)
+    lost.note("spec.driver", why, Rank.RUNS_DIFFERENTLY)
     return _common_fields([each.body for each in some]), some
 
 
@@ -177,9 +181,9 @@ def _fill_defaults(body: Raw) -> Raw:
 def _report_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
     for place, each in enumerate(drivers):
         if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
-            others = ", ".join(before)
+            others = " or ".join(filter(None, (", ".join(before[:-1]), before[-1])))
             why = f"if {others} selects the same node, that driver is used; NVIDIA's operator would use neither"
-            lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS)
+            lost.note(f"NVIDIADriver {each.name}", why, Rank.RUNS_DIFFERENTLY)
 
 
 def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -74,7 +74,7 @@ _POLICY_RULES: tuple[tuple[str, Callable[[ClusterPolicySpec], bool], str], ...] 
 )
 
 
-def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
+def settings_without_effect(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
     """The settings of the policy ``given`` without effect; ``spec`` is the decoded policy. Settings equal to defaults
     are not reported."""
     default = _plain(ClusterPolicySpec())

@@ -38,7 +38,7 @@ def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Ra
     for field in _SELECTOR_FIELDS:
         if is_requested(section.get(field)) or (field != "nodeSelector" and section.get(field)):
             why = f"{what} runs on every GPU node, even on nodes that this field excluded; use instead: "
-            lost.drop_section(f"{name}.{field}", why + _label_commands(section[field], label), Rank.RUNS)
+            lost.drop_section(f"{name}.{field}", why + _label_commands(section[field], label), Rank.RUNS_DIFFERENTLY)
     return {field: value for field, value in section.items() if field not in _SELECTOR_FIELDS}
 
 
@@ -58,7 +58,7 @@ def _report_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Ra
     if own := list(_own_tolerations(section["tolerations"], at(given, "daemonsets.tolerations"))):
         why = f"{what} does not run on nodes with a taint that only it tolerated; use instead, for all operands: "
         text = msgspec.json.encode(own).decode()
-        lost.drop_section(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOTHING)
+        lost.drop_section(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOT_DEPLOYED)
 
 
 def _own_tolerations(tolerations: Any, of_all: Any) -> Iterator[Any]:

@@ -17,9 +17,9 @@ from purser.operator.policy.fields import EnvVar
 class Rank(IntEnum):
     """What a loss does, the worst first."""
 
-    RUNS = 0
+    RUNS_DIFFERENTLY = 0
     """Something runs where it did not, or another one than did."""
-    NOTHING = 1
+    NOT_DEPLOYED = 1
     """A node gets nothing of something that it had."""
     FEATURE = 2
     """A feature that was on is off."""
@@ -35,8 +35,8 @@ class Rank(IntEnum):
 
 
 _HEADLINES = {
-    Rank.RUNS: "these run on different nodes than before or behave differently",
-    Rank.NOTHING: "these are no longer deployed to the affected nodes",
+    Rank.RUNS_DIFFERENTLY: "these run on different nodes than before or behave differently",
+    Rank.NOT_DEPLOYED: "these are no longer deployed to the affected nodes",
     Rank.FEATURE: "these features are off",
     Rank.SETTING: "Purser does not support these settings",
     Rank.OFF: "these had no effect",

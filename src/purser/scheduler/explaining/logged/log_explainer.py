@@ -169,8 +169,8 @@ def _reasons(moment: LoggedMoment, rejections: dict[str, FilterRejection]) -> tu
 def _quota(left: QuotaLimits) -> str:
     if left == UNLIMITED:
         return ""
-    parts = (("MiB of GPU memory", left.memory_mib), ("% of compute", left.cores_percent))
-    return f"it leaves {' and '.join(f'{each} {unit}' for unit, each in parts if each is not None)}"
+    parts = ((" MiB of GPU memory", left.memory_mib), ("% of compute", left.cores_percent))
+    return f"it leaves {' and '.join(f'{each}{unit}' for unit, each in parts if each is not None)}"
 
 
 def _suggestions(moment: LoggedMoment) -> Iterator[Suggestion]:

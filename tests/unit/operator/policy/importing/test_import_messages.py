@@ -163,9 +163,9 @@ def test_what_is_lost_is_sorted_by_what_it_does_the_worst_first() -> None:
         "vfioManager": {"enabled": False, "image": "x"},
     }
     assert ranked(nvidia(spec)) == [
-        (Rank.RUNS, "spec.dcgm.affinity"),
-        (Rank.RUNS, "spec.dcgm.nodeSelector"),
-        (Rank.NOTHING, "spec.toolkit.tolerations"),
+        (Rank.RUNS_DIFFERENTLY, "spec.dcgm.affinity"),
+        (Rank.RUNS_DIFFERENTLY, "spec.dcgm.nodeSelector"),
+        (Rank.NOT_DEPLOYED, "spec.toolkit.tolerations"),
         (Rank.FEATURE, "spec.cdi.nriPluginEnabled"),
         (Rank.SETTING, "spec.toolkit.holograms"),
         (Rank.OFF, "spec.vfioManager"),
@@ -228,7 +228,7 @@ def test_a_strategy_beside_another_one_is_told() -> None:
 def test_the_reported_policy_keeps_its_strategy_and_says_what_to_write_of_the_rest() -> None:
     imported = import_policy([yaml.safe_load(reported("gfd-strategy.yaml").read_text())])
     assert imported.policy["spec"]["mig"]["strategy"] == "single"
-    assert [each.rank for each in imported.losses] == [Rank.RUNS, Rank.NOTHING]
+    assert [each.rank for each in imported.losses] == [Rank.RUNS_DIFFERENTLY, Rank.NOT_DEPLOYED]
     assert all("use instead" in each for each in imported.lost)
 
 
@@ -252,7 +252,7 @@ def test_labels_of_nvidias_chart_are_not_those_of_pursers_objects() -> None:
 def test_the_default_workload_is_taken_over_where_it_counted(sandbox: dict[str, Any], kept: Any) -> None:
     imported = import_policy([nvidia({"sandboxWorkloads": sandbox})])
     assert imported.policy["spec"].get("sandboxWorkloads") == kept
-    assert bool([each for each in imported.losses if each.rank is Rank.NOTHING]) is sandbox["enabled"]
+    assert bool([each for each in imported.losses if each.rank is Rank.NOT_DEPLOYED]) is sandbox["enabled"]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -263,6 +263,6 @@ def test_nodes_whose_label_nvidias_operator_ignored_are_named(enabled: bool) -> 
     ]
     losses = import_policy([nvidia({"sandboxWorkloads": {"enabled": enabled}}), *nodes]).losses
     told = [each for each in losses if each.text.startswith("nodes n0, n2: ")]
-    assert [each.rank for each in told] == ([] if enabled else [Rank.NOTHING])
+    assert [each.rank for each in told] == ([] if enabled else [Rank.NOT_DEPLOYED])
     assert all("kubectl label nodes n0 n2 nvidia.com/gpu.workload.config-" in each.text for each in told)
     assert not any("no counterpart" in each.text for each in losses)

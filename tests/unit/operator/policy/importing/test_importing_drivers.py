@@ -184,7 +184,7 @@ def test_drivers_that_may_select_one_node_are_reported_and_the_narrower_one_come
     )
     assert [each.name for each in decode(imported.policy).spec.driver.profiles] == ["narrow", "apart", "wide", "wider"]
     assert about(imported.lost, "NVIDIADriver wide: if narrow selects the same node")
-    assert about(imported.lost, "NVIDIADriver wider: if narrow, apart, wide selects the same node")
+    assert about(imported.lost, "NVIDIADriver wider: if narrow, apart or wide selects the same node")
     assert not about(imported.lost, "NVIDIADriver apart: where")
 
 

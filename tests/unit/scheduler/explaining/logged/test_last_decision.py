@@ -134,7 +134,7 @@ def test_what_is_kept_for_nominated_pods_and_what_a_quota_leaves_count():
     assert [each.reason for each in explained(made, "p").reasons] == ["NodeNominated"]
     made.schedule(asking("q", 9000), ["a"], QuotaLimits(8000, 100))
     found = explained(made, "q")
-    assert found.reasons[0].text.endswith("ResourceQuota (it leaves 8000 MiB of GPU memory and 100 % of compute)")
+    assert found.reasons[0].text.endswith("ResourceQuota (it leaves 8000 MiB of GPU memory and 100% of compute)")
     raised = next(each for each in found.suggestions if each.kind is ChangeKind.QUOTA)
     assert raised.text == "the namespace's quotas leave 9000 MiB of GPU memory instead of 8000"
     assert raised.change.quota_left == {"gpuMemoryMiB": 9000}
