@@ -191,7 +191,7 @@ class DisputeWatch:
         self._reported_uids = frozenset(each.uid for each in disputes.held) | self._refusals.keys()
         if self.told.set(disputes) and not disputes.is_empty:
             log.warning(
-                "Pods hold GPUs that their annotations do not grant",
+                "The records of who holds the node's GPUs differ",
                 held=len(disputes.held),
                 refused=len(disputes.refused),
             )

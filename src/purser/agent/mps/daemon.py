@@ -131,7 +131,8 @@ class MpsDaemon:
             async with asyncio.timeout(self._timing.start):
                 while not await self._control.answers(self.uuid):
                     if not runs(process):
-                        raise MpsError(f"the MPS daemon exited immediately: {self._control.said(self.uuid)}")
+                        said = self._control.said(self.uuid)
+                        raise MpsError(f"the MPS daemon exited immediately{f': {said}' if said else ''}")
                     await asyncio.sleep(self._timing.first_poll_s)
         except TimeoutError as error:
             raise MpsError(f"the MPS daemon did not answer within {self._timing.start:g} s") from error
