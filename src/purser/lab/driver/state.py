@@ -215,9 +215,11 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
         for index, each in enumerate(self.gpus):
             if gpu in (index, each.uuid):
                 return index
-        raise LookupError(
-            f"node {self.node} has no GPU {gpu}: must be an index from 0 to {len(self.gpus) - 1}, or a UUID"
-        )
+        if not self.gpus:
+            raise LookupError(f"node {self.node} has no GPUs")
+        last = len(self.gpus) - 1
+        known = f"an index from 0 to {last}, or a UUID" if last else "index 0, or the GPU's UUID"
+        raise LookupError(f"node {self.node} has no GPU {gpu}: must be {known}")
 
 
 def initial_state(node: str, profile: NodeProfile) -> DriverState:
