@@ -155,7 +155,7 @@ class RemedyWorker:
 
     async def act(self) -> None:
         """Once: write the node where that is due, and reset the GPUs that are to be."""
-        health = self._monitor.judged
+        health = self._monitor.assessed_health
         if health is None:
             return
         await self._write_node(remedies_for(health, set(), self._allowed))

@@ -3,7 +3,7 @@ is said of a value that is not the number that an option takes."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import typer.core
 from typer._click import types as typer_types
@@ -53,10 +53,10 @@ def format_help_texts() -> None:
     numbers."""
     _Context.formatter_class = HelpFormatter
     for kind in (typer_types.IntParamType, typer_types.IntRange, typer_types.FloatParamType, typer_types.FloatRange):
-        kind.fail = _fail_number
+        kind.fail = _fail_number  # type: ignore[method-assign, assignment]  # typer has no other place for the words
 
 
-def _fail_number(kind: Any, message: str, param: Any = None, ctx: Any = None) -> None:
+def _fail_number(kind: Any, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
     """In the place of typer's ``'x' is not a valid int range.`` and ``0 is not in the range x>=1.``"""
     value = message.partition(" is not ")[0]
     what = "a whole number" if isinstance(kind, typer_types.IntParamType) else "a number"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.enforcement import Holders
+from purser.agent.enforcement import Enforcers
 from purser.agent.inventory import InventoryBasis, make_inventory
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
@@ -48,7 +48,7 @@ def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[Ch
     problems: list[str] = []
     try:
         basis = InventoryBasis(config, DriverInfo(), tuple(gpus))
-        make_inventory(settings, basis, {}, Holders(), "", None, problems)
+        make_inventory(settings, basis, {}, Enforcers(), "", None, problems)
     except SharingError as error:
         yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {error}", _CORRECT_STRATEGY)
     for problem in problems:
