@@ -53,7 +53,7 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
     if label := ignore_label_of(labels):
         return (
             f"The pod's label {label}: {IGNORE_WEBHOOK} disables Purser's webhook for it, so {SCHEDULER_NAME} "
-            f"never saw the pod: recreate it without that label, and with a node selector instead of nodeName"
+            f"never saw the pod: recreate it without that label and, if it sets nodeName, with a node selector instead"
         )
     if annotations.get(AWAITS_GRANT_ANNOTATION) == NOT_GRANTED:
         return (

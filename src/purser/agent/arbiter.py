@@ -264,8 +264,9 @@ class Arbiter:
             await self._instances.give(found.turn.grant, part)
         except InstanceError as error:
             wanted = ((each.uuid, each.mig) for each in part.shares if each.mig is not None)
-            named = ", ".join(f"{where.profile} at memory slice {where.start} of GPU {uuid}" for uuid, where in wanted)
-            problem = f"GPU instance {named} cannot be created: {error}. Delete and recreate the pod"
+            named = [f"{where.profile} at memory slice {where.start} of GPU {uuid}" for uuid, where in wanted]
+            what = "GPU instance" if len(named) == 1 else "GPU instances"
+            problem = f"{what} {', '.join(named)} cannot be created: {error}. Delete and recreate the pod"
             raise _build_refusal(RefusalReason.INSTANCE, found.turn, problem, part.uuids) from error
 
     async def _book_container(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
@@ -291,10 +292,12 @@ class Arbiter:
         others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
         holding = [each for each in others if each.uuids & grant.uuids]
         contested = grant.uuids & frozenset[str]().union(*(each.uuids for each in holding))
+        rivals = "another pod was" if len(holding) == 1 else "other pods were"
+        cause = f": {rivals} admitted first" if holding else ""
         return _build_refusal(
             RefusalReason.OVERCOMMIT,
             found.turn,
-            f"{error}: another pod was admitted first. Delete and recreate the pod",
+            f"{error}{cause}. Delete and recreate the pod",
             tuple(sorted(contested or grant.uuids)),
             tuple(sorted(each.key for each in holding)),
         )

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from purser import __version__
-from purser.agent.enforcement import Holders
+from purser.agent.enforcement import Enforcers
 from purser.agent.inventory import HeldInstances, InventoryBasis, make_inventory
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import DriverInfo, Gpu
@@ -59,7 +59,7 @@ class ConfiguredInventory:
         gpus: tuple[Gpu, ...],
         scan: int,
         health: Mapping[str, GpuHealth],
-        holders: Holders,
+        enforcers: Enforcers,
         held: Mapping[str, HeldInstances] | None,
     ) -> NodeInventory:
         """The inventory. ``scan`` counts looks at the driver; for the rest see `make_inventory`."""
@@ -71,7 +71,7 @@ class ConfiguredInventory:
                 problems.clear()
                 basis = InventoryBasis(each, info, gpus, scan)
                 why = "" if wanted.settings.mig_strategy is MigStrategy.NONE else mismatch
-                made = make_inventory(self._settings, basis, health, holders, __version__, held, problems, why)
+                made = make_inventory(self._settings, basis, health, enforcers, __version__, held, problems, why)
                 break
             except SharingError as error:
                 mismatch = mismatch or str(error)

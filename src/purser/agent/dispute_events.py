@@ -50,9 +50,8 @@ class DisputeEvents:
 def _held_message(held: HeldPod) -> str:
     gpus = ", ".join(sorted(held.gpus))
     if held.why is HeldReason.NEVER_GRANTED:
-        return (
-            f"The pod holds {gpus} without a grant from Purser: no other pod gets these GPUs until this pod terminates"
-        )
+        those = "this GPU" if len(held.gpus) == 1 else "these GPUs"
+        return f"The pod holds {gpus} without a grant from Purser: no other pod gets {those} until this pod terminates"
     cause = "The pod's grant annotation was removed"
     if held.why is HeldReason.GRANT_UNTRUSTED:
         cause = "The pod's grant is no longer valid: its annotation was changed, or the key that signed it was revoked"

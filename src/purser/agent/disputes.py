@@ -62,7 +62,7 @@ class _Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
+class _DisputePeriod:
     at: float
     repeats: int = 0
     """How often pods were refused again since the first time."""
@@ -82,7 +82,7 @@ class DisputeBackoff:
     `MAX_DISPUTE_S`. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._rests: dict[str, _Rest] = {}
+        self._periods: dict[str, _DisputePeriod] = {}
 
     def refused(self, uuids: Iterable[str], now: float, disputed: Collection[str]) -> float:
         """A pod with these GPUs was refused: for how many seconds they stay disputed.
@@ -90,20 +90,20 @@ class DisputeBackoff:
         Pods that were on their way when a GPU got into dispute (``disputed``: it still is) are no second time.
         """
         for uuid in uuids:
-            rest = self._rests.get(uuid)
-            if rest is None or now >= rest.is_remembered_until:
-                self._rests[uuid] = _Rest(now)
+            period = self._periods.get(uuid)
+            if period is None or now >= period.is_remembered_until:
+                self._periods[uuid] = _DisputePeriod(now)
             elif uuid not in disputed:
-                self._rests[uuid] = _Rest(now, rest.repeats + 1)
-        return max((self._rests[uuid].seconds for uuid in uuids), default=0.0)
+                self._periods[uuid] = _DisputePeriod(now, period.repeats + 1)
+        return max((self._periods[uuid].seconds for uuid in uuids), default=0.0)
 
     def forget_old(self, now: float) -> None:
         """Of those that were not refused again for long, the next time is the first."""
-        self._rests = {uuid: rest for uuid, rest in self._rests.items() if now < rest.is_remembered_until}
+        self._periods = {uuid: period for uuid, period in self._periods.items() if now < period.is_remembered_until}
 
 
 class DisputeWatch:
-    """Keeps ``told`` up to date: None until the first comparison."""
+    """Keeps ``report`` up to date: None until the first comparison."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class DisputeWatch:
         """By uid of a pod that was ever said to have ended: monotonic seconds from which on it should hold nothing."""
         self._vanished: dict[str, float] = {}
         """The same by key, of pods that kubelet listed with GPUs at the last look, and the API server did not have."""
-        self.told: Latest[NodeDisputes | None] = Latest(None)
+        self.report: Latest[NodeDisputes | None] = Latest(None)
         """What is to be published."""
         pods.pods.add_handler(
             on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_deleted
@@ -189,9 +189,9 @@ class DisputeWatch:
             books, [each.pod for each in self._refusals.values()], self._devices_of_ended_pods(listing)
         )
         self._reported_uids = frozenset(each.uid for each in disputes.held) | self._refusals.keys()
-        if self.told.set(disputes) and not disputes.is_empty:
+        if self.report.set(disputes) and not disputes.is_empty:
             log.warning(
-                "Pods hold GPUs that their annotations do not grant",
+                "The records of who holds the node's GPUs differ",
                 held=len(disputes.held),
                 refused=len(disputes.refused),
             )
@@ -250,7 +250,7 @@ class DisputeWatch:
 
     def _track_vanished(self, now: float, keys: Iterable[str]) -> None:
         """What vanished before the first look may have been reported by the previous agent: that is not taken back."""
-        patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
+        patience_s = 0.0 if self.report.value is None else TEARDOWN_TIMEOUT_S
         self._vanished = {key: self._vanished.get(key, now + patience_s) for key in keys}
 
     def _booked_uid(self, key: str) -> str:
@@ -264,7 +264,7 @@ class DisputeWatch:
     def _on_pod(self, pod: Pod) -> None:
         if is_terminal(pod) and pod.metadata.uid not in self._ended and devices_asked(pod):
             # One that ended before the first look may have been reported by the previous agent: that is not taken back.
-            patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
+            patience_s = 0.0 if self.report.value is None else TEARDOWN_TIMEOUT_S
             self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
             self._look.set()
         vanished = f"{pod.metadata.namespace}/{pod.metadata.name}" in self._vanished
@@ -288,7 +288,7 @@ class DisputeWatch:
         now = self._clock.monotonic()
         refusal_waits = [each.until - now for each in self._refusals.values() if each.until > now]
         ending = [due - now for due in (*self._ended.values(), *self._vanished.values()) if due > now]
-        disputes = self.told.value
+        disputes = self.report.value
         if disputes is not None and any(each.why is HeldReason.ENDED for each in disputes.held):
             ending.append(TEARDOWN_TIMEOUT_S)  # kubelet gives no notice when it releases devices
         return max(0.0, min([MAX_COMPARISON_PERIOD_S, *refusal_waits, *ending]))

@@ -19,7 +19,7 @@ class EnforcementChoice(StrEnum):
     NONE = "none"
 
 
-class Holders(msgspec.Struct, frozen=True):
+class Enforcers(msgspec.Struct, frozen=True):
     """What is there to hold shares, at this moment."""
 
     library: bool = False
@@ -29,14 +29,14 @@ class Holders(msgspec.Struct, frozen=True):
 
 
 def enforcement_of_device(
-    wanted: EnforcementChoice, uuid: str, slots: int, mode: DeviceMode, holders: Holders
+    wanted: EnforcementChoice, uuid: str, slots: int, mode: DeviceMode, enforcers: Enforcers
 ) -> Enforcement:
     """What holds shares of a device; of one in mode ``mps`` nothing as long as its daemon does not answer."""
     if mode is DeviceMode.MIG:
         return Enforcement.MIG
     if mode is DeviceMode.MPS:
-        return Enforcement.MPS if uuid in holders.mps else Enforcement.TIME_SLICING
-    if holders.library and wanted in (EnforcementChoice.AUTO, EnforcementChoice.MPS, EnforcementChoice.HAMI_CORE):
+        return Enforcement.MPS if uuid in enforcers.mps else Enforcement.TIME_SLICING
+    if enforcers.library and wanted in (EnforcementChoice.AUTO, EnforcementChoice.MPS, EnforcementChoice.HAMI_CORE):
         return Enforcement.HAMI_CORE
     if slots == 1:
         return Enforcement.WHOLE_DEVICE

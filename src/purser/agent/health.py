@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from purser.agent.configured import ConfiguredInventory
-from purser.agent.enforcement import Holders
+from purser.agent.enforcement import Enforcers
 from purser.agent.health_memory import HealthMemory
 from purser.agent.inventory import HeldInstances, has_library, unreadable
 from purser.agent.latest import Latest
@@ -177,7 +177,7 @@ class DeviceMonitor:
         self._uncounted = frozenset(gpu.uuid for gpu in listed if gpu.uuid) - {gpu.uuid for gpu in gpus}
         return gpus
 
-    def cut(self, uuid: str, migs: tuple[NodeMigDevice, ...] | None) -> None:
+    def set_mig_devices(self, uuid: str, migs: tuple[NodeMigDevice, ...] | None) -> None:
         """The agent has looked at a GPU's instances, or made or removed some: these are its MIG devices now. None: it
         could not."""
         if migs is not None:
@@ -231,7 +231,7 @@ class DeviceMonitor:
         self._probe_now.set()
 
     @property
-    def judged(self) -> dict[str, GpuHealth] | None:
+    def assessed_health(self) -> dict[str, GpuHealth] | None:
         """The health of all GPUs, of those without identity by name; None before each was probed once."""
         if self.trouble or not self.identified().keys() <= self.readings.keys():
             return None
@@ -304,8 +304,8 @@ class DeviceMonitor:
         config = self._config.value
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
-        holders, held = Holders(has_library(self._settings), self.mps_ready()), self.held_instances()
-        made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, holders, held)
+        enforcers, held = Enforcers(has_library(self._settings), self.mps_ready()), self.held_instances()
+        made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, enforcers, held)
         if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
             self.inventory.set(made)
         known = [(gpu.label, self._health_of(uuid)) for uuid, gpu in self.identified().items()]

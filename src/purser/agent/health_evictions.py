@@ -47,7 +47,7 @@ class UnhealthyEvictions:
 
     async def act(self) -> None:
         """Evict one pod at most. While the driver does not answer for all GPUs, that is no verdict on any of them."""
-        health, now = self._monitor.judged, self._clock.monotonic()
+        health, now = self._monitor.assessed_health, self._clock.monotonic()
         if health is None:
             return
         unhealthy = {uuid: each.reason for uuid, each in health.items() if not each.takes_pods}

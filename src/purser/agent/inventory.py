@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from purser.agent.enforcement import EnforcementChoice, Holders, enforcement_of_device
+from purser.agent.enforcement import EnforcementChoice, Enforcers, enforcement_of_device
 from purser.agent.mps.capability import max_clients, mps_obstacle
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
@@ -58,7 +58,7 @@ def make_inventory(
     settings: AgentSettings,
     basis: InventoryBasis,
     health: Mapping[str, GpuHealth],
-    holders: Holders,
+    enforcers: Enforcers,
     agent_version: str,
     held: Mapping[str, HeldInstances] | None = None,
     problems: list[str] | None = None,
@@ -93,9 +93,9 @@ def make_inventory(
         if each.mig_kind:
             devices.append(_partitioned_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
             continue
-        whole = _device(settings, info, gpu, each, reason, holders)
+        whole = _device(settings, info, gpu, each, reason, enforcers)
         is_shared = each.sharing is not SharingStrategy.NONE
-        devices.append(_replicated_device(settings, whole, each, config, holders) if is_shared else whole)
+        devices.append(_replicated_device(settings, whole, each, config, enforcers) if is_shared else whole)
     listed = {each.uuid for each in found}
     cut = (gpu for uuid, gpu in by_uuid.items() if gpu.is_partitioned and uuid not in listed)
     by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
@@ -124,7 +124,7 @@ def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 
 
 def _device(
-    settings: AgentSettings, info: DriverInfo, gpu: Gpu, each: AdvertisedDevice, reason: str, holders: Holders
+    settings: AgentSettings, info: DriverInfo, gpu: Gpu, each: AdvertisedDevice, reason: str, enforcers: Enforcers
 ) -> Device:
     """One that is not divided."""
     mode = DeviceMode.MIG if each.parent else settings.mode
@@ -146,7 +146,7 @@ def _device(
         healthy=not reason,
         unhealthy_reason=reason,
         compute_capability=gpu.compute_capability,
-        enforcement=enforcement_of_device(settings.enforcement, each.uuid, slots, mode, holders),
+        enforcement=enforcement_of_device(settings.enforcement, each.uuid, slots, mode, enforcers),
         resource=each.resource,
         parent=each.parent,
         compute_slices=next((mig.ci_slices for mig in gpu.migs if mig.uuid == each.uuid), 0),
@@ -178,7 +178,7 @@ def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: 
 
 
 def _replicated_device(
-    settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, holders: Holders
+    settings: AgentSettings, device: Device, each: AdvertisedDevice, config: SharingConfig, enforcers: Enforcers
 ) -> Device:
     """The same as this many equal replicas, which HAMi-core does not limit: they have no amounts."""
     by_mps = each.sharing is SharingStrategy.MPS and settings.enforcement in (
@@ -186,13 +186,13 @@ def _replicated_device(
         EnforcementChoice.MPS,
     )
     mode = DeviceMode.MPS if by_mps else DeviceMode.TIME_SLICING
-    holders = Holders(mps=holders.mps)
+    enforcers = Enforcers(mps=enforcers.mps)
     return msgspec.structs.replace(
         device,
         slots=each.replicas,
         replicas=each.replicas,
         mode=mode,
-        enforcement=enforcement_of_device(settings.enforcement, each.uuid, each.replicas, mode, holders),
+        enforcement=enforcement_of_device(settings.enforcement, each.uuid, each.replicas, mode, enforcers),
         one_each=refuses_second_replica(config.file.sharing),
         packed=config.settings.allocation_policy == "packed",
     )

@@ -73,7 +73,8 @@ class AgentMetrics:
         )
         self.mps_daemons_lost = Counter(
             "purser_agent_mps_daemons_lost",
-            "MPS daemons on the node that exited unexpectedly, which also ended all their clients.",
+            "MPS daemons on the node that exited unexpectedly or stopped answering, which also ended all their "
+            "clients.",
             registry=self.registry,
         )
         self.mps_servers_lost = Counter(
@@ -165,7 +166,8 @@ def _pools(pools: Mapping[str, tuple[int, int]]) -> GaugeMetricFamily:
 def _disputes(disputes: NodeDisputes | None) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "purser_agent_disputed_pods",
-        "Pods that hold devices without a valid grant (held), or whose granted devices were refused.",
+        "Pods that hold devices without a valid grant or after they ended (held), and pods that were refused the "
+        "devices they were granted (refused).",
         labels=["kind"],
     )
     family.add_metric(["held"], 0 if disputes is None else sum(bool(held.gpus) for held in disputes.held))

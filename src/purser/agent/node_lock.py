@@ -78,7 +78,7 @@ async def _lock(lock: int, path: Path, stop: asyncio.Event) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            problem = f"another Purser agent serves this node: {_holder(path)}; uninstall one of them"
+            problem = f"another Purser agent serves this node ({_holder(path)}): uninstall one of them"
         except OSError as error:  # ENOLCK, EOPNOTSUPP: NFS without its lock daemon, some FUSE file systems
             log.warning(
                 "The state folder's file system does not support locks, so a second agent could run on this node. "
@@ -111,6 +111,6 @@ def _record_holder(lock: int, name: str) -> None:
 def _holder(path: Path) -> str:
     """As namespace/pod."""
     try:
-        return brief(read_head(path, 512).decode(errors="replace")) or "of unknown name"
+        return brief(read_head(path, 512).decode(errors="replace")) or "name unknown"
     except OSError:
-        return "of unknown name"
+        return "name unknown"

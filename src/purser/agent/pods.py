@@ -28,6 +28,7 @@ from purser.core.names import (
     GRANT_KEY_CONFIGMAP_FIELD,
     GRANT_SIGNATURE_ANNOTATION,
 )
+from purser.core.wording import counted
 from purser.kube.client import Client
 from purser.kube.errors import ApiUnavailableError, DecodeError, KubeError, NotFoundError
 from purser.kube.informer import Informer
@@ -166,7 +167,8 @@ class NodePods:
                 self._fetched = dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
         except TimeoutError as error:
             raise ApiUnavailableError(
-                f"the API server did not return pods {', '.join(wanted)} within {POD_FETCH_TIMEOUT_S:g} s"
+                f"the API server did not return pod{'' if len(wanted) == 1 else 's'} {', '.join(wanted)} within "
+                f"{POD_FETCH_TIMEOUT_S:g} s"
             ) from error
         unknown = [pod for pod in self._fetched.values() if pod is not None and self._is_by_unknown_key(pod)]
         is_new = any(self._unknown_to_all.get(pod.metadata.uid) != _signature(pod) for pod in unknown)
@@ -237,7 +239,7 @@ class NodePods:
             )
         granted = {part.container: len(part.shares) for part in grant.containers}
         if granted != asked:
-            return f"the grant covers {granted or 'nothing'}, but the pod's containers request {asked or 'nothing'}"
+            return f"the grant covers {_by_container(granted)}, but the pod requests {_by_container(asked)}"
         return grant
 
     def _forget(self, pod: Pod) -> None:
@@ -250,6 +252,11 @@ class NodePods:
         self._unknown_to_all.clear()
         if problem:
             log.error("Keys in the ConfigMap are invalid", config_map=key_of(config_map), problem=problem)
+
+
+def _by_container(counts: Mapping[str, int]) -> str:
+    """``2 devices for container main``; ``counts``: of devices, by container."""
+    return ", ".join(f"{counted(count, 'device')} for container {name}" for name, count in counts.items()) or "nothing"
 
 
 def _signature(pod: Pod) -> str:

@@ -132,7 +132,7 @@ class Publisher:
             tasks.create_task(self.nodes.run())
             tasks.create_task(self._follow(self._inventory))
             tasks.create_task(self._follow(self._kubelet_report))
-            tasks.create_task(self._follow(self._disputes.told))
+            tasks.create_task(self._follow(self._disputes.report))
             tasks.create_task(self._follow(self._amounts))
             tasks.create_task(self._follow(self._health))
             if self._pcie is not None:
@@ -176,7 +176,7 @@ class Publisher:
                     await self._connection.wait_for_change(connection)
 
     async def _publish_now(self) -> None:
-        disputes = self._disputes.told.value
+        disputes = self._disputes.report.value
         wanted, node = self._wanted_annotations(disputes), self.nodes.store.get(self._node)
         if not wanted:
             return

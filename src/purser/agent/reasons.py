@@ -9,8 +9,8 @@ class AgentReason(ExplainedReason):
     GPU_UNHEALTHY = (
         "GpuUnhealthy",
         "Node",
-        "A GPU failed and is closed to new pods. The message names the cause: an Xid, a call that the driver "
-        "did not answer, or a reset that the driver requires.",
+        "A GPU failed and is closed to new pods. The message names the cause, for example an Xid, a call that the "
+        "driver did not answer, or a reset that the driver requires.",
         "Do what the message says, unless the event GpuRecovered follows.",
     )
     GPU_DEGRADED = (
@@ -23,9 +23,8 @@ class AgentReason(ExplainedReason):
     HELD_GPU_UNHEALTHY = (
         "HeldGpuUnhealthy",
         "Pod",
-        "A GPU that the pod holds, in full or in part, has failed. The message names the cause, as GpuUnhealthy "
-        "on the "
-        "node does.",
+        "A GPU that the pod holds, in full or in part, has failed. The message names the cause, as GpuUnhealthy on "
+        "the node does.",
         "Recreate the pod: the new pod gets another GPU.",
     )
     HELD_GPU_DEGRADED = (
@@ -38,8 +37,8 @@ class AgentReason(ExplainedReason):
     GPU_NODE_TAINTED = (
         "GpuNodeTainted",
         "Node",
-        "The agent tainted its node because a GPU is closed to new pods (option taint-nodes).",
-        "Do what the event GpuUnhealthy says. The agent removes the taint once all GPUs accept pods again.",
+        "The agent tainted its node because a GPU is unhealthy (option taint-nodes).",
+        "Do what the event GpuUnhealthy says. The agent removes the taint once no GPU is unhealthy.",
     )
     GPU_NODE_CORDONED = (
         "GpuNodeCordoned",
@@ -52,8 +51,8 @@ class AgentReason(ExplainedReason):
     GPU_RESET_FAILED = (
         "GpuResetFailed",
         "Node",
-        "A GPU that needs a reset could not be reset; the message contains nvidia-smi's error. The agent tries again "
-        "after 5 minutes.",
+        "A GPU that needs a reset could not be reset; the message contains the error. The agent tries again after 5 "
+        "minutes.",
         "Stop any other process that has the GPU open, such as an exporter, or reboot the node.",
     )
     GPU_PROGRAM_ERROR = (
@@ -72,22 +71,23 @@ class AgentReason(ExplainedReason):
         "DevicePluginConfigNotUsable",
         "Node",
         "The node's device plugin configuration cannot be read, or its MIG strategy does not match the node's "
-        "GPUs. The message says what is in effect instead: the last valid configuration or, if there was none, "
-        "the agent's options.",
-        "Correct what the message names: the file, the node's label nvidia.com/device-plugin.config, or the MIG "
-        "layout.",
+        "GPUs. The message says what is in effect instead: the last valid configuration, the agent's options, or the "
+        "same configuration with MIG strategy none.",
+        "Correct what the message names: the file, the node's label nvidia.com/device-plugin.config, the MIG strategy, "
+        "or the MIG layout.",
     )
     CONFIG_IN_PART = (
         "DevicePluginConfigInPart",
         "Node",
         "The node's device plugin configuration is in effect, except for what the message names: an entry that "
-        "cannot be read, devices that the node does not have, or a setting that works differently in Purser.",
+        "cannot be read, devices that the node does not have, or a setting that has no effect or works differently in "
+        "Purser.",
         "Correct the entry that the message names, unless it is intended. purser agent check lists all such entries.",
     )
     MIG_EMPTY = (
         "GpuWithoutMigDevices",
         "Node",
-        "A GPU has MIG enabled but no MIG devices, and the MIG strategy is mixed, so the node does not list the GPU.",
+        "A GPU has MIG enabled but no MIG devices, so the node does not list the GPU.",
         "Create MIG devices (with the node's label nvidia.com/mig.config, or nvidia-smi mig), or disable MIG.",
     )
     SRIOV_CONFIG = (
@@ -138,29 +138,29 @@ class AgentReason(ExplainedReason):
     MPS_UNAVAILABLE = (
         "MpsUnavailable",
         "Node",
-        "A GPU is configured for sharing with MPS, but its MPS daemon does not answer, so the limits of its "
-        "shares are not enforced.",
+        "A GPU is configured for sharing with MPS, but does not support MPS, or its MPS daemon does not answer. MPS "
+        "does not enforce the limits of its shares.",
         "Do what the message says. The agent restarts a daemon that exited.",
     )
     MPS_CLIENTS_LOST = (
         "MpsClientsLost",
         "Pod",
-        "The MPS daemon or MPS server of the pod's GPU exited, or the server is in state FAULT: programs that "
-        "used the server fail.",
+        "The MPS daemon or MPS server of the pod's GPU exited, the daemon stopped answering, or the server is in state "
+        "FAULT: programs that used the server fail.",
         "Recreate the pod, unless its containers have already restarted.",
     )
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",
         "Pod",
         "Enforcement on the pod's GPUs changed between the pod's binding and its start, for example because "
-        "HAMi-core's "
-        "library was installed or removed.",
+        "HAMi-core's library was installed or removed.",
         "Recreate the pod if its limits must be enforced as the grant says.",
     )
     GPU_MEMORY_OVERUSED = (
         "GpuMemoryOverused",
         "Pod",
-        "For 30 seconds, the pod's processes have used more memory on a GPU than the pod was granted.",
+        "For 30 seconds, the pod's processes have used more memory on a GPU than the pod was granted, by more than 10 "
+        "percent and more than 512 MiB.",
         "Request as much memory as the program needs, or enable enforcement of limits (docs/enforcement.md).",
     )
     GPU_COMPUTE_OVERUSED = (
@@ -179,7 +179,7 @@ class AgentReason(ExplainedReason):
     GPU_USED_BY_FOREIGN_PROCESS = (
         "GpuUsedByForeignProcess",
         "Node",
-        "Processes that belong to no pod use a GPU that is granted to pods. The message lists their PIDs.",
+        "Processes that belong to no pod use memory on one of the node's GPUs. The message lists their PIDs.",
         "Stop the processes on the node, or cordon the GPU.",
     )
     GPU_USE_SETTLED = (

@@ -18,7 +18,7 @@ class RefusalReason(ExplainedReason):
         "recreated once the scheduler is back.",
         "Do what the message says: usually, recreate the pod while the webhook is reachable.",
     )
-    GONE = "PodGone", "Pod", "The pod was deleted before kubelet admitted it."
+    GONE = "PodGone", "metric", "The pod was deleted before kubelet admitted it."
     AMBIGUOUS = (
         "AmbiguousPod",
         "Pod",
@@ -34,15 +34,16 @@ class RefusalReason(ExplainedReason):
     OVERCOMMIT = (
         "DeviceOvercommitted",
         "Pod",
-        "Other pods hold so much of the GPU that the grant no longer fits.",
+        "Other pods hold so much of the GPU that the grant no longer fits, or the node no longer has the GPU.",
         "Recreate the pod. If the pods that the message or the node's condition PurserGpuDisputed names are stuck, "
         "delete them.",
     )
     STRANGER = (
         "DeviceHeldByOtherPod",
         "Pod",
-        "A pod without a grant holds the GPU.",
-        "Delete the pod that the message or the node's condition PurserGpuDisputed names.",
+        "A pod without a grant, or a pod that no longer exists on the API server, holds the GPU.",
+        "Delete the pod that the message or the node's condition PurserGpuDisputed names. If it no longer exists, wait "
+        "until kubelet has terminated it.",
     )
     IN_USE = (
         "DeviceInUse",
@@ -58,7 +59,7 @@ class RefusalReason(ExplainedReason):
     )
     SRIOV_GONE = (
         "SriovDeviceGone",
-        "Pod",
+        "metric",
         "The network device was removed from its pool after kubelet chose the device.",
         "Recreate the pod.",
     )
@@ -71,7 +72,7 @@ class RefusalReason(ExplainedReason):
     )
     SRIOV_FILES = (
         "SriovFilesNotWritten",
-        "Pod",
+        "metric",
         "The agent cannot write the device information that CNI plugins read.",
         "Free up disk space on the node, or fix the problem that the message describes; then recreate the pod.",
     )
@@ -90,9 +91,9 @@ class RefusalReason(ExplainedReason):
     INSTANCE = (
         "MigInstanceRefused",
         "Pod",
-        "The GPU instance that the pod was granted cannot be created: another instance occupies its place, or "
-        "NVML rejected the call.",
-        "Do what the message says. The pod's controller recreates the pod, and the scheduler places the new pod.",
+        "The GPU instance that the pod was granted cannot be provided, for example because another instance occupies "
+        "its place or NVML rejected the call.",
+        "Do what the message says. If kubelet has rejected the pod, the pod's controller recreates it.",
     )
     MALFORMED = (
         "MalformedRequest",

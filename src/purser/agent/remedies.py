@@ -83,7 +83,7 @@ def _taint(node: Node) -> NodeChange:
 def _remove_taint(node: Node) -> NodeChange:
     path = f"/spec/taints/{next(at for at, taint in enumerate(node.spec.taints) if _is_own(taint))}"
     is_there = {"op": "test", "path": f"{path}/key", "value": UNHEALTHY_TAINT}
-    words = f"Taint {UNHEALTHY_TAINT} removed: all GPUs accept pods"
+    words = f"Taint {UNHEALTHY_TAINT} removed: no GPU is unhealthy anymore"
     return NodeChange(AgentReason.GPU_NODE_RELEASED, words, operations=(is_there, {"op": "remove", "path": path}))
 
 
@@ -155,7 +155,7 @@ class RemedyWorker:
 
     async def act(self) -> None:
         """Once: write the node where that is due, and reset the GPUs that are to be."""
-        health = self._monitor.judged
+        health = self._monitor.assessed_health
         if health is None:
             return
         await self._write_node(remedies_for(health, set(), self._allowed))

@@ -36,8 +36,8 @@ WAITS_PER_MINUTE = 5
 
 
 _MISMATCH_REMEDY = (
-    "Delete and recreate the pod. If this happens again, kubelet's topology policy does not let the plugin choose "
-    "devices on this node"
+    "Delete and recreate the pod. If this happens again, check whether kubelet's topology policy lets the plugin "
+    "choose devices on this node"
 )
 
 Ask: TypeAlias = PreferredAllocationCall | AllocateCall
@@ -65,7 +65,8 @@ class NoGrantFits(AllocationRefused):
     """kubelet's ids meet none of the grants of the containers that wait."""
 
     def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
-        found = f"kubelet asks for {ask}, which does not match the grant"
+        grants = "does not match the grant" if len(turns) == 1 else "matches none of the waiting containers' grants"
+        found = f"kubelet asks for {ask}, which {grants}"
         keys = _keys(turns)
         super().__init__(RefusalReason.MISMATCH, _describe_turns(found, turns, _MISMATCH_REMEDY), keys, in_the_way=keys)
         self.turns = turns
@@ -242,7 +243,7 @@ def _share_namespace(keys: Sequence[str]) -> bool:
 
 
 def _pods_of_several_namespaces(keys: Sequence[str]) -> str:
-    return f"{len(set(keys))} pods of several namespaces"
+    return f"{len(set(keys))} pods in different namespaces"
 
 
 def _no_grant(ask: Ask, problems: Mapping[str, str], advice: str, *, may_wait: bool) -> AllocationRefused:

@@ -172,7 +172,7 @@ class Agent:
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
-        self._dispute_events = DisputeEvents(recorder, settings.node_name, self._pods, self._disputes.told)
+        self._dispute_events = DisputeEvents(recorder, settings.node_name, self._pods, self._disputes.report)
         self._cordoned: Latest[tuple[str, ...]] = Latest(())
         self._amounts = NodeAmounts(self._pods, self._monitor.inventory, self._cordoned, dict(settings.memory_units))
         self._registration = PluginRegistrations(
@@ -341,7 +341,7 @@ class Agent:
         self._keeper.grants_changed()
 
     def _on_partitioned(self, uuid: str, cut: GpuPartitioning | None) -> None:
-        self._monitor.cut(uuid, None if cut is None else cut.migs)
+        self._monitor.set_mig_devices(uuid, None if cut is None else cut.migs)
 
     async def _listed_by_cdi(self, devices: Collection[str]) -> None:
         if any(DeviceList(each).is_cdi for each in self._monitor.configured.sharing.settings.device_lists):
@@ -382,7 +382,7 @@ class Agent:
             violations=len(self._book.violations()),
             registered=connection.registered,
             streams=connection.streams,
-            disputes=self._disputes.told.value,
+            disputes=self._disputes.report.value,
             lists_amounts=self._publisher.lists_amounts,
             config_rejected=self._is_config_rejected(),
             measured=self._monitoring.measured,

@@ -88,7 +88,10 @@ class FeatureSettings:
 
     machine_file: Annotated[
         Path | None,
-        Option("File that holds the machine type. Default: the product name in sysfs.", name="machine-type-file"),
+        Option(
+            "File on the host that holds the machine type. Default: the product name in sysfs.",
+            name="machine-type-file",
+        ),
     ] = None
 
     pod_name: Annotated[
@@ -119,9 +122,9 @@ class DevicePluginFlags:
         str | None,
         Option(
             "How the agent passes a container's GPUs to the container runtime; separate several strategies with "
-            "commas. envvar: in an environment variable, which a pod can override. A pod can override none of the "
-            "others: volume-mounts, which the container toolkit must accept, and cdi-annotations and cdi-cri, which "
-            "use a CDI specification that the agent writes. Default: envvar.",
+            "commas. envvar: in an environment variable, which a pod can override. A pod cannot override the others: "
+            "volume-mounts, which the container toolkit must be configured to accept; cdi-annotations and cdi-cri, "
+            "which use a CDI specification that the agent writes. Default: envvar.",
             name="device-list-strategy",
             value="agent.deviceListStrategy",
             pattern="^((envvar|volume-mounts|cdi-annotations|cdi-cri)(,|$))*$",
@@ -140,15 +143,24 @@ class DevicePluginFlags:
         Option("Also pass /dev/nvidia* to kubelet, for runtimes that do not add these device files."),
     ] = None
     """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
-    cdi_annotation_prefix: Annotated[str | None, Option("Prefix of the annotations that name CDI devices.")] = None
+    cdi_annotation_prefix: Annotated[
+        str | None, Option("Prefix of the annotations that name CDI devices. Default: cdi.k8s.io/.")
+    ] = None
     cdi_hook: Annotated[
         str | None,
         Option(
-            "Path on the host to nvidia-cdi-hook or nvidia-ctk, which the CDI specification runs as its hook.",
+            "Path on the host to nvidia-cdi-hook or nvidia-ctk, which the CDI specification runs as its hook. "
+            "Default: /usr/bin/nvidia-ctk.",
             name="nvidia-cdi-hook-path",
         ),
     ] = None
-    mps_root: Annotated[str | None, Option("Folder on the host for the MPS daemons' pipes.")] = None
+    mps_root: Annotated[
+        str | None,
+        Option(
+            "Has no effect: the pipes of the MPS daemons are in /run/purser/mps on the host. Accepted so that the "
+            "options of NVIDIA's device plugin need not be changed."
+        ),
+    ] = None
     driver_root: Annotated[
         str | None, Option("Root folder of the driver on the host. Default: detected.", name="nvidia-driver-root")
     ] = None
@@ -175,9 +187,13 @@ class DevicePluginFlags:
         ),
     ] = None
     imex_channels: Annotated[
-        str | None, Option("IMEX channels to give to containers: 0, or none.", name="imex-channel-ids")
+        str | None,
+        Option("IMEX channels to give to containers. Only 0 is supported. Default: none.", name="imex-channel-ids"),
     ] = None
-    imex_required: Annotated[bool | None, Option("Whether to fail if the IMEX channels are missing.")] = None
+    imex_required: Annotated[
+        bool | None,
+        Option("Whether containers fail to start if the node lacks the IMEX channels. By default, they start without."),
+    ] = None
 
     def given(self) -> dict[str, str]:
         """Those that are given, by name, as text."""
@@ -241,7 +257,8 @@ class SharingSettings:
     variables: Annotated[
         Mapping[str, str],
         Variables(
-            "Environment variables of NVIDIA's device plugin that have the same effect as some of the options.",
+            "Environment variables of NVIDIA's device plugin. They take precedence over the configuration file, and "
+            "the agent's options take precedence over them.",
             PLUGIN_VARIABLES,
             _plugin_variables,
         ),
@@ -300,7 +317,7 @@ class AgentSettings:
     mode: Annotated[
         DeviceMode,
         Option(
-            "shared: each GPU has slots; whole: one container per GPU.",
+            "shared: several containers can share a GPU; whole: one container per GPU.",
             value="agent.mode",
             words=(DeviceMode.SHARED, DeviceMode.WHOLE),
         ),
@@ -310,7 +327,8 @@ class AgentSettings:
     slots: Annotated[
         int,
         Option(
-            "How many containers may share a GPU.",
+            "How many containers may share a GPU in mode shared, unless the device plugin's configuration sets "
+            "replicas.",
             value="agent.slots",
             minimum=1,
             maximum=MAX_SLOTS,
@@ -322,9 +340,10 @@ class AgentSettings:
     enforcement: Annotated[
         EnforcementChoice,
         Option(
-            "How limits of GPU shares are enforced. auto: by HAMi-core's library if the node has it; mps: by an "
-            "MPS daemon that the agent starts on each GPU that supports MPS, and on other GPUs as with auto; "
-            "hami-core: only by the library; time-slicing and none: limits are not enforced.",
+            "How limits of GPU shares are enforced. auto: by HAMi-core's library if the node has it, and by MPS for "
+            "the replicas of sharing.mps in the device plugin's configuration; mps: by an MPS daemon that the agent "
+            "starts on each GPU that supports MPS, and on other GPUs as with auto; hami-core: only by the library, if "
+            "the node has it; time-slicing and none: limits are not enforced.",
             value="agent.enforcement",
         ),
     ] = EnforcementChoice.AUTO
@@ -338,12 +357,12 @@ class AgentSettings:
         ),
     ] = False
 
-    device_plugin_dir: Annotated[Path, Option("kubelet's folder that holds kubelet.sock.")] = Path(
-        "/var/lib/kubelet/device-plugins"
-    )
+    device_plugin_dir: Annotated[
+        Path, Option("kubelet's device plugin folder, in which plugins register at kubelet.sock.")
+    ] = Path("/var/lib/kubelet/device-plugins")
     """The plugin's own socket goes there too."""
 
-    pod_resources_socket: Annotated[Path, Option("kubelet's PodResources API.")] = Path(
+    pod_resources_socket: Annotated[Path, Option("Socket of kubelet's PodResources API.")] = Path(
         "/var/lib/kubelet/pod-resources/kubelet.sock"
     )
 
@@ -361,7 +380,9 @@ class AgentSettings:
         ),
     ] = None
 
-    state_dir: Annotated[Path, Option("Folder for the agent's checkpoint.")] = Path("/var/lib/purser")
+    state_dir: Annotated[Path, Option("Folder for what the agent keeps across restarts, such as its checkpoint.")] = (
+        Path("/var/lib/purser")
+    )
     """Not `device_plugin_dir`: kubelet 1.20 deletes every file in it when it starts."""
 
     host_root: Annotated[Path, HOST_ROOT] = Path("/")
@@ -379,7 +400,7 @@ class AgentSettings:
         Path,
         Option(
             "Folder on the host with HAMi-core's libvgpu.so and ld.so.preload. Without these files, limits are "
-            "advisory.",
+            "advisory unless MPS enforces them.",
             value="agent.hamiCoreDir",
         ),
     ] = Path("/usr/local/vgpu")
@@ -415,7 +436,8 @@ class AgentSettings:
     evict_over_users: Annotated[
         bool,
         Option(
-            "Evict pods that have used more GPU memory than granted for 30 seconds.",
+            "Evict pods that for 30 seconds have exceeded their granted GPU memory by more than 10 percent and more "
+            "than 512 MiB.",
             value="agent.evictOverUsers",
         ),
     ] = False
@@ -431,7 +453,7 @@ class AgentSettings:
     taint_nodes: Annotated[
         bool,
         Option(
-            "Taint the node with purser.dev/gpu-unhealthy:NoSchedule while any of its GPUs is closed to new pods.",
+            "Taint the node with purser.dev/gpu-unhealthy:NoSchedule while any of its GPUs is unhealthy.",
             value="agent.taintNodes",
         ),
     ] = False
@@ -444,7 +466,7 @@ class AgentSettings:
     reset_gpus: Annotated[
         bool,
         Option(
-            "Reset GPUs that need a reset once no pod or process uses them, unless they have MIG devices.",
+            "Reset GPUs that need a reset once no pod or process uses them, unless they are in MIG mode.",
             value="agent.resetGpus",
         ),
     ] = False
@@ -453,8 +475,9 @@ class AgentSettings:
         XidPolicy,
         Variables(
             "Which Xid errors make a GPU unhealthy, if not those in NVIDIA's catalogue. As in NVIDIA's device "
-            "plugin, the first variable disables Xids and the second enables Xids, with precedence; each is all "
-            "or a comma-separated list. The third variable, from NVIDIA's DRA driver, disables a comma-separated list.",
+            "plugin, the first variable disables Xids and the second enables Xids; each is a comma-separated list, or "
+            "all for the Xids that neither variable lists. If both name the same Xids, the second takes precedence. "
+            "The third variable, from NVIDIA's DRA driver, disables a comma-separated list.",
             (DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE),
             XidPolicy.from_environment,
         ),

@@ -151,8 +151,8 @@ def _run(app: typer.Typer, name: str) -> None:
         if error.name not in _OPTIONAL_PACKAGES:
             raise
         print(
-            f"purser: {error.name} is not installed: Purser's image does not include the lab and the simulator. "
-            "Run this command where you installed Purser with pip.",
+            f"purser: {error.name} is not installed: Purser's image does not include this command. Run it where you "
+            "installed Purser with pip.",
             file=sys.stderr,
         )
         sys.exit(MISUSED)

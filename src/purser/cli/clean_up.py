@@ -15,7 +15,7 @@ The command removes what agents wrote to nodes, kube-scheduler's lease, the cert
 the keys that sign grants. The chart runs this command after `helm uninstall`.
 
 Exit code: 0 nothing is left, except keys that the command named; 1 the cluster did not answer or refused a request, or
-Purser's pods did not stop in time; 2 wrong usage.
+Purser's pods did not stop in time; 2 wrong usage, or a kubeconfig that cannot be used.
 
 Example: purser clean-up --namespace purser-system
 """

@@ -164,7 +164,7 @@ def _target(words: list[str]) -> tuple[Path | None, tuple[str, ...]]:
             return path, ()
         words = shlex.split(words[0])
         if not words or (path.suffix == ".sock" and shutil.which(words[0]) is None):
-            raise ValueError(f"socket {path} does not exist")
+            raise ValueError(f"{path} is not a socket" if path.exists() else f"socket {path} does not exist")
     return None, tuple(words)
 
 

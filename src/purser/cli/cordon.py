@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from purser.kube import Client
 
 _EXIT_CODES_HELP = """Exit code: 0 done, or nothing to do; 1 the cluster did not answer, or the node or GPU does not
-exist; 2 wrong usage."""
+exist; 2 wrong usage, or a kubeconfig that cannot be used."""
 
 CORDON_HELP = f"""Keep new pods off a node's GPUs. Running pods keep their GPUs.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SETTINGS = "purser.agent.discovery:DiscoverySettings"
 """Whose options the command has."""
 
-HELP = """Write this node's GPUs, operating system and Kubernetes distribution to its labels.
+HELP = """Write this node's GPUs, operating system and Kubernetes distribution to an annotation of the node.
 
 The operator runs this on nodes without node-feature-discovery, and on GPU nodes to find the GPU models.
 

@@ -42,18 +42,21 @@ class GpuView(StrEnum):
 
 app = typer.Typer(
     cls=PluralCommands,
-    help="Show GPUs, grants, namespaces and nodes as the scheduler sees them."
-    "\n\nExit code: 0 the list is shown; 1 the cluster did not answer, or --check found records that differ; 2 wrong "
-    "usage, or a kubeconfig that cannot be used.\n\nExample: purser get gpus",
+    help="Show GPUs, grants, namespaces and nodes as the scheduler sees them.\n\nExample: purser get gpus",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-GPUS_HELP = """List GPUs and how much of each GPU is held by pods.
+_EXIT_CODES_HELP = """Exit code: 0 the list is shown; 1 the cluster did not answer, or a node that you named does not
+exist or has no GPUs; 2 wrong usage, or a kubeconfig that cannot be used."""
+
+GPUS_HELP = f"""List GPUs and how much of each GPU is held by pods.
 
 --view gpushare prints the table of "kubectl inspect gpushare" instead, with a row per node and memory in gpushare's
 unit. With -o wide, the view prints the table of "kubectl inspect gpushare -d", with the pods on each node and what they
 hold.
+
+{_EXIT_CODES_HELP}
 
 Example: purser get gpus -o wide
 
@@ -66,8 +69,8 @@ GRANTS_HELP = """List the GPUs that each container holds.
 --check instead shows where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
 were granted twice, and grants that nodes refused. -o wide also shows which component resolves each difference.
 
-Exit code: 0 the grants are shown, or with --check all records agree; 1 the cluster did not answer, or records differ;
-2 wrong usage, or a kubeconfig that cannot be used.
+Exit code: 0 the list is shown, or with --check all records agree; 1 the cluster did not answer, a node that you named
+does not exist or has no GPUs, or --check found records that differ; 2 wrong usage, or a kubeconfig that cannot be used.
 
 Example: purser get grants -n team-a -o json
 
@@ -75,7 +78,9 @@ Example: purser get grants --node node-1 --sort-by -memory
 
 Example: purser get grants --check
 """
-NODES_HELP = """List the nodes with GPUs, with totals over each node's GPUs.
+NODES_HELP = f"""List the nodes with GPUs, with totals over each node's GPUs.
+
+{_EXIT_CODES_HELP}
 
 Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
 """

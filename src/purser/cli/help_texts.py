@@ -1,9 +1,12 @@
-"""Help texts as a terminal shows them: options are not divided at their hyphens, and examples can be copied."""
+"""Help texts as a terminal shows them: options are not divided at their hyphens, and examples can be copied. And what
+is said of a value that is not the number that an option takes."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import typer.core
+from typer._click import types as typer_types
 
 _HYPHEN = "\N{NON-BREAKING HYPHEN}"
 """In the place of each hyphen while lines are broken."""
@@ -16,6 +19,8 @@ _RANGES = (
     (re.compile(r"x>=([0-9.]+)"), r"\1 or more"),
 )
 """Of numbers."""
+_SWITCH = re.compile(r"--([a-z-]+) / --no-\1")
+"""Of an option that is on or off."""
 
 _Context = typer.core.TyperCommand.context_class
 _Formatter = _Context.formatter_class
@@ -44,8 +49,25 @@ class HelpFormatter(_Formatter):  # type: ignore[misc, valid-type]  # typer does
 
 
 def format_help_texts() -> None:
-    """Let all commands use it. Typer makes contexts of a command by itself, all of this one class."""
+    """Let all commands use it. Typer makes contexts of a command by itself, all of this one class, and types of
+    numbers."""
     _Context.formatter_class = HelpFormatter
+    for kind in (typer_types.IntParamType, typer_types.IntRange, typer_types.FloatParamType, typer_types.FloatRange):
+        kind.fail = _fail_number  # type: ignore[method-assign, assignment]  # typer has no other place for the words
+
+
+def _fail_number(kind: Any, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
+    """In the place of typer's ``'x' is not a valid int range.`` and ``0 is not in the range x>=1.``"""
+    value = message.partition(" is not ")[0]
+    what = "a whole number" if isinstance(kind, typer_types.IntParamType) else "a number"
+    raise typer.BadParameter(f"{value} is not {what}{_bounds(kind)}.", ctx, param)
+
+
+def _bounds(kind: Any) -> str:
+    low, high = getattr(kind, "min", None), getattr(kind, "max", None)
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    return "" if low is None else f" of {low} or more"
 
 
 def usage_words(args: str) -> str:
@@ -55,7 +77,21 @@ def usage_words(args: str) -> str:
 
 def definitions(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Options or commands, each with what it is for."""
-    return ((_with_metavar(term), _with_range(text)) for term, text in rows)
+    switched = (_without_negation(term, text) for term, text in rows)
+    return ((_with_metavar(term), _with_range(text)) for term, text in switched)
+
+
+def _without_negation(term: str, text: str) -> tuple[str, str]:
+    """An option that is off is shown by what turns it on: ``--no-...`` would change nothing, and is taken all the
+    same."""
+    found = _SWITCH.fullmatch(term)
+    if found is None:
+        return term, text
+    turned_on = text.replace(f"default: {found[1]}]", "default: on]")
+    if f"default: no-{found[1]}]" not in text:
+        return term, turned_on
+    without = text.replace(f"; default: no-{found[1]}]", "]").replace(f"[default: no-{found[1]}]", "")
+    return f"--{found[1]}", without.rstrip()
 
 
 def _with_metavar(term: str) -> str:
@@ -97,7 +133,7 @@ def _block(commands: Sequence[str], width: int) -> str:
 def _command_lines(command: str, width: int) -> list[str]:
     """A command in lines that are not longer than the width, if it has places to be divided: before its options."""
     lines = [""]
-    for part in re.split(r" (?=-|\| )", command):
+    for part in re.split(r" (?=-\S|\| )", command):
         longer = f"{lines[-1]} {part}".strip() if len(lines) == 1 else f"{lines[-1]} {part}"
         if lines[-1].strip() and len(longer) + len(" \\") > width:
             lines[-1] += " \\"

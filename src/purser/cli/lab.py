@@ -31,11 +31,13 @@ The lab has an API server, emulated nodes, a simulated NVIDIA driver, and every 
 Ctrl-C to stop and remove the lab. To change the GPUs of a running lab, use purser lab gpu.
 
 With --demo, the lab shows in less than a minute, and without kubectl, how Purser places a share, handles a lost GPU and
-explains why a pod waits. With --run, the lab runs a scenario and exits with 0 if every step succeeded, 1 if a step
-failed, or 2 if the file is invalid.
+explains why a pod waits. With --run, the lab runs a scenario and exits.
 
 If KUBEBUILDER_ASSETS is a folder with etcd and kube-apiserver, they replace the lab's own API server. If the folder
 also has kube-scheduler and kube-controller-manager, they replace the lab's own ones.
+
+Exit code: 0 the lab was stopped, or every step of --run or --demo succeeded; 1 the lab could not run, or a step failed
+or was interrupted; 2 wrong usage, or an invalid scenario.
 
 Example: purser lab --node a100-40gb-8 --node t4-4:3
 

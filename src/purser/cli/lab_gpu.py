@@ -185,7 +185,7 @@ def hang(
     """Have them hang."""
     _check_call(call)
     if gpu is not None:
-        change(kubeconfig, node, gpu, f"hangs in {call}", lambda driver, one: driver.hang_call(one, call))
+        change(kubeconfig, node, gpu, f"hangs in {_named(call)}", lambda driver, one: driver.hang_call(one, call))
         return
     [found] = lab_nodes(kubeconfig, node)
     found.driver.set_hanging(True)
@@ -210,7 +210,7 @@ def fail_call(
 ) -> None:
     """Have it fail."""
     _check_call(call)
-    change(kubeconfig, node, gpu, f"fails in {call}", lambda driver, one: driver.fail_call(one, call, code))
+    change(kubeconfig, node, gpu, f"fails in {_named(call)}", lambda driver, one: driver.fail_call(one, call, code))
 
 
 @app.command(
@@ -259,13 +259,15 @@ def ecc(
     place = one_of(MemoryLocation, "--at", at)
     if not (corrected or uncorrected or sram_threshold is not None):
         fail("one of --corrected, --uncorrected and --sram-threshold is required", MISUSED)
-    change(
-        kubeconfig,
-        node,
-        gpu,
-        f"counted {corrected} more corrected and {uncorrected} more uncorrected errors",
-        lambda driver, one: driver.add_ecc_errors(one, place=place, corrected=corrected, uncorrected=uncorrected),
-    )
+    added = {"more corrected error": corrected, "more uncorrected error": uncorrected}
+    if any(added.values()):
+        change(
+            kubeconfig,
+            node,
+            gpu,
+            f"counted {' and '.join(counted(count, what) for what, count in added.items() if count)}",
+            lambda driver, one: driver.add_ecc_errors(one, place=place, corrected=corrected, uncorrected=uncorrected),
+        )
     if sram_threshold is not None:
         done = f"reports SRAM errors {'above' if sram_threshold else 'below'} the threshold"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_sram_threshold_exceeded(one, sram_threshold))
@@ -533,6 +535,10 @@ def load(
             found.driver.clear_load(gpu_of(gpu))
         found.driver.set_load(gpu_of(gpu), measured)
     print(f"gpu/{gpu} on node/{node} load set")
+
+
+def _named(call: str) -> str:
+    return "every call" if call == "*" else call
 
 
 def _check_call(call: str) -> None:

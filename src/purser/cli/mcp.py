@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 HELP = """Serve purser why, get and plan free as tools for AI assistants, over the Model Context Protocol.
 
-The server uses standard input and output and is started by the assistant (docs/mcp.md). The server never writes to the
-cluster and has only the rights of the kubeconfig. It requires the package mcp: pip install mcp.
+The server uses standard input and output and is started by the assistant (see "Let an assistant ask" in the
+documentation). The server never writes to the cluster and has only the rights of the kubeconfig. It requires the
+package mcp: pip install mcp.
 
-Exit code: 0 the assistant disconnected; 1 standard output is closed; 2 wrong usage, or the package mcp is not
-installed.
+Exit code: 0 the assistant disconnected; 1 standard output is closed; 2 wrong usage, a kubeconfig that cannot be used,
+or the package mcp is not installed.
 
 Example: purser mcp --context prod
 """
@@ -39,6 +40,12 @@ def mcp(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     except ModuleNotFoundError:
         fail(NEEDS_MCP, MISUSED)
     configure_logs(LogLevel.ERROR)
+    from purser.kube import ClusterConfig, ConfigError
+
+    try:
+        ClusterConfig.load(kubeconfig, context)
+    except ConfigError as error:  # now, where the user sees it, and not with the first question
+        fail(str(error), MISUSED)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     from purser.cli.mcp_tools import ClusterTools
 

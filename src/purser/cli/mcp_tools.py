@@ -14,6 +14,7 @@ from purser.adapters.occupancy import EvictionRules, read_occupancy
 from purser.adapters.pod_events import with_warnings
 from purser.adapters.workloads import read_workload
 from purser.cli import get_tables, plan
+from purser.cli.cluster_source import with_advice
 from purser.cli.why import explanation_lines
 from purser.cli.why_workloads import named, resource_of, workload_lines
 from purser.core.decoding import brief
@@ -135,7 +136,7 @@ class ClusterTools:
         except ConfigError as error:
             raise ToolFailure(str(error)) from error
         except KubeError as error:
-            raise ToolFailure(f"the cluster did not answer: {error}") from error
+            raise ToolFailure(with_advice(error)) from error
 
 
 def bounded(document: dict[str, Any], most: int = MAX_ENTRIES) -> dict[str, Any]:

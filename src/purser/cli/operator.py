@@ -48,7 +48,7 @@ def run(
     *,
     settings: "OperatorSettings",
     dry_run: Annotated[
-        bool, typer.Option(help="Print the changes one reconciliation would make, without making them.")
+        bool, typer.Option(help="Print the changes that one reconciliation would make, without making them.")
     ] = False,
     policy: Annotated[
         Path | None, typer.Option(help="With --dry-run: assume that the ClusterPolicy in this file is applied.")
@@ -58,7 +58,7 @@ def run(
     """Run the operator until it is stopped. The GPU stack keeps running without the operator.
 
     Exit code: 0 the operator was stopped, or the changes were printed; 1 the changes cannot be determined, or the
-    cluster did not answer or refused the request; 2 wrong usage, or an invalid policy.
+    cluster did not answer or refused the request; 2 wrong usage, or a policy or kubeconfig that cannot be used.
 
     Example: purser operator run --dry-run --policy policy.yaml
     """
@@ -99,7 +99,7 @@ def plan(
     A policy whose name differs from the active policy's is refused, because the operator would ignore it.
 
     Exit code: 0 the plan is shown, even if some nodes would fail; 1 there is no plan, or the cluster did not answer;
-    2 wrong usage, or an invalid policy.
+    2 wrong usage, or a policy or kubeconfig that cannot be used.
 
     Example: purser operator plan --policy policy.yaml
     """
@@ -133,8 +133,8 @@ def import_(
     Settings that cannot be converted are listed on standard error, the most important first: components that run on
     other nodes, nodes without components, disabled features, unknown settings.
 
-    Exit code: 0 the policy is printed, even if settings are lost; 1 the ClusterPolicy does not exist, or is malformed;
-    2 wrong usage, or a file that cannot be read.
+    Exit code: 0 the policy is printed, even if settings are lost; 1 the cluster did not answer, or the ClusterPolicy
+    does not exist or is malformed; 2 wrong usage, or a file or kubeconfig that cannot be used.
 
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
     """
@@ -170,7 +170,7 @@ def crd(
     """Print the ClusterPolicy CustomResourceDefinition, or update it in the cluster, because Helm never does.
 
     Exit code: 0 the definition is printed, or is up to date in the cluster; 1 the cluster did not answer, or refused
-    the definition; 2 wrong usage.
+    the definition; 2 wrong usage, or a kubeconfig that cannot be used.
 
     Example: purser operator crd --apply
     """
@@ -205,7 +205,8 @@ def uninstall(
     The command works with and without a running operator. It does not evict pods, so a driver stays on its node until
     the pods that use the node's GPUs have ended. The command prints the nodes and pods for which it waits.
 
-    Exit code: 0 nothing is left; 1 the timeout expired, so run the command again to continue; 2 wrong usage.
+    Exit code: 0 nothing is left; 1 the cluster did not answer, the timeout expired or the command was interrupted: run
+    it again to continue; 2 wrong usage, or a kubeconfig that cannot be used.
 
     Example: purser operator uninstall --crd --timeout 3600
     """

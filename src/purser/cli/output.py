@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import typer
+
+from purser.cli.table_layout import GAP, layout_of
 
 Row = TypeVar("Row")
 
@@ -81,8 +84,16 @@ def print_table(
 
     By itself for rows that are totals, of which a document says the same in another way.
     """
-    for line in list(table_lines(rows, columns, output, colours=has_colours()))[0 if headers else 1 :]:
+    width = terminal_width(output)
+    for line in table_lines(rows, columns, output, colours=has_colours(), headers=headers, width=width):
         print(line)
+
+
+def terminal_width(output: OutputFormat) -> int | None:
+    """What a table is to fit into: the terminal that standard output is. None: anything is, or ``-o wide`` asks for a
+    line per row, whatever its width."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_terminal and output is OutputFormat.TABLE else None
 
 
 def has_colours() -> bool:
@@ -92,14 +103,22 @@ def has_colours() -> bool:
 
 
 def table_lines(
-    rows: Sequence[Row], columns: Sequence[Column[Row]], output: OutputFormat, *, colours: bool = False
+    rows: Sequence[Row],
+    columns: Sequence[Column[Row]],
+    output: OutputFormat,
+    *,
+    colours: bool = False,
+    headers: bool = True,
+    width: int | None = None,
 ) -> Iterator[str]:
-    """The lines of `print_table`, the heads first."""
+    """The lines of `print_table`, the heads first. ``width``: of the terminal; None: a row has one line."""
     shown = shown_columns(columns, output)
-    lines = [[column.head for column in shown], *(row_cells(row, shown) for row in rows)]
-    widths = [max(map(len, of_column)) for of_column in zip(*lines, strict=True)]
-    for place, line in enumerate(lines):
-        yield table_line(line, shown, widths, colours=colours and place > 0)
+    heads, lines = [column.head for column in shown], [row_cells(row, shown) for row in rows]
+    layout = layout_of([heads, *lines], width)
+    for place, cells in enumerate([heads, *lines] if headers else lines):
+        for line in layout.wrapped(cells):
+            is_coloured = colours and (place > 0 or not headers)
+            yield table_line(line, shown, layout.widths, colours=is_coloured, gap=layout.gap)
 
 
 def shown_columns(columns: Sequence[Column[Row]], output: OutputFormat) -> list[Column[Row]]:
@@ -112,13 +131,15 @@ def row_cells(row: Row, columns: Sequence[Column[Row]]) -> list[str]:
     return [cell(column.read(row)) for column in columns]
 
 
-def table_line(cells: Sequence[str], columns: Sequence[Column[Row]], widths: Sequence[int], *, colours: bool) -> str:
+def table_line(
+    cells: Sequence[str], columns: Sequence[Column[Row]], widths: Sequence[int], *, colours: bool, gap: int = GAP
+) -> str:
     """One line of a table, each cell as wide as its column."""
     padded = (text.ljust(width) for text, width in zip(cells, widths, strict=True))
     shown = (
         _colour(text) if colours and column.coloured else text for text, column in zip(padded, columns, strict=True)
     )
-    return "   ".join(shown).rstrip()
+    return (" " * gap).join(shown).rstrip()
 
 
 _COLOURS = {

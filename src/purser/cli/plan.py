@@ -45,7 +45,7 @@ started. If anything deviates from the plan, the command stops and reports what 
 uncordons the GPUs.
 
 Exit code: 0 there is a plan or the GPUs are already free, or --apply freed them; 1 there is no plan, the cluster did
-not answer, or --apply stopped early; 2 wrong usage.
+not answer, or --apply stopped early; 2 wrong usage, or a kubeconfig that cannot be used.
 
 Example: purser plan free --gpus 8
 
@@ -59,7 +59,7 @@ READING_HELP = f"""{_PLAN_SUMMARY} The command does not change anything. To carr
 purser plan free --apply.
 
 Exit code: 0 there is a plan, or the GPUs are already free; 1 there is no plan, or the cluster did not answer; 2 wrong
-usage.
+usage, or a kubeconfig that cannot be used.
 
 Example: kubectl purser plan free --gpus 8
 """
@@ -196,11 +196,11 @@ def _apply(
                 fail(". ".join(run.left_cordoned()))
 
     for room in made.rooms:
-        say(
-            f"Node {room.node}: the GPUs are cordoned until the end. If purser is killed, run: {uncordon_command(room)}"
-        )
+        what = "GPU is" if len(room.uuids) == 1 else "GPUs are"
+        say(f"Node {room.node}: the {what} cordoned until the end. If purser is killed, run: {uncordon_command(room)}")
     serve(main)
-    say("The GPUs are free and open to new pods again")
+    count = sum(len(room.uuids) for room in made.rooms)
+    say(f"The {'GPU is' if count == 1 else 'GPUs are'} free and open to new pods again")
 
 
 def _read(kubeconfig: "Path | None", context: str | None, rules: "EvictionRules") -> "Occupancy":
@@ -238,8 +238,10 @@ def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
         return f"{have}, but you asked for {wish.nodes}: {_USABLE_NOTE}"
     staying = sorted(f"{pod.request.key} {pod.stay_reason}" for pod in occupancy.pods.values() if pod.stay_reason)
     where = counted(wish.nodes, "node")
-    problem = f"{counted(wish.gpus, 'GPU')} on {where} cannot be freed without evicting pods that must stay"
-    return f"{problem}: {some(staying, 'pod')}" if staying else f"cannot find {where} with {asked}"
+    problem = f"{counted(wish.gpus, 'GPU')} on {where} cannot be freed"
+    if not staying:
+        return f"{problem}: PodDisruptionBudgets do not allow the evictions"
+    return f"{problem} without evicting pods that must stay: {some(staying, 'pod')}"
 
 
 def _show(occupancy: "Occupancy", made: "RoomPlan", least: int | None, output: OutputFormat) -> None:

@@ -39,7 +39,8 @@ Examples:
   purser simulate --cluster --kubeconfig ~/.kube/config --report report.html
   purser simulate --from cluster.json.gz
 
-Exit code: 0 all runs finished; 1 the cluster did not answer, or a run failed; 2 wrong usage, or an invalid input.
+Exit code: 0 all runs finished; 1 the cluster did not answer, or a run failed; 2 wrong usage, or a kubeconfig or file
+that cannot be used.
 """
 
 

@@ -9,7 +9,17 @@ import typer
 
 from purser.cli.cluster_source import ask_cluster, objects_of_file
 from purser.cli.options import Context, Kubeconfig, OutputOption
-from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, table_lines
+from purser.cli.output import (
+    FAILED,
+    MISUSED,
+    Column,
+    DocumentFormat,
+    OutputFormat,
+    dump,
+    fail,
+    table_lines,
+    terminal_width,
+)
 from purser.cli.read_api import SchedulerCa, SchedulerTokenFile, SchedulerUrl, read_api_of
 from purser.cli.why_scheduler import print_scheduler_reasons
 from purser.cli.why_workloads import named, resource_of, workload_lines
@@ -44,7 +54,8 @@ shows how many of the object's pods wait and explains the first one. If the obje
 object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod,
 including the changes by Purser's webhook.
 
-With --scheduler, the command gets the reasons from the read API of Purser's scheduler (docs/read-api.md).
+With --scheduler, the command gets the reasons from the read API of Purser's scheduler (see "Read API" in the
+documentation).
 
 The command only reads the cluster and only needs the right to list pods and nodes. It also works in clusters that do
 not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE, or by:
@@ -74,7 +85,12 @@ def why(
         ),
     ] = "",
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace of the pod. Default: the context's namespace.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Namespace of the pod. Default: the context's namespace; with --from or --scheduler, default.",
+        ),
     ] = None,
     manifest: Annotated[
         Path | None,
@@ -242,7 +258,7 @@ def _print(found: "Explanation", output: OutputFormat) -> None:
         dump(msgspec.to_builtins(found), DocumentFormat(output.value))
         return
     _print_notes(found.notes)
-    for line in explanation_lines(found, output):
+    for line in explanation_lines(found, output, terminal_width(output)):
         print(line)
 
 
@@ -255,7 +271,7 @@ def _print_workload(found: "WorkloadExplanation", output: OutputFormat) -> None:
     _print_notes(found.notes)
     for line in workload_lines(found):
         print(_line(line))
-    for line in () if found.pod is None else explanation_lines(found.pod, output):
+    for line in () if found.pod is None else explanation_lines(found.pod, output, terminal_width(output)):
         print(line)
 
 
@@ -264,19 +280,21 @@ def _print_notes(notes: "Iterable[str]") -> None:
         print(f"purser: {_line(note)}", file=sys.stderr)
 
 
-def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.TABLE) -> "Iterator[str]":
-    """What is printed of an explanation."""
+def explanation_lines(
+    found: "Explanation", output: OutputFormat = OutputFormat.TABLE, width: int | None = None
+) -> "Iterator[str]":
+    """What is printed of an explanation. ``width``: as `table_lines` takes it."""
     yield _line(_summary(found))
     if found.obstacle is not None and found.obstacle.remedy:
         yield found.obstacle.remedy
     if found.fits and found.last_message and not found.objection:
         yield _line(f"Last message from scheduler {found.scheduler or 'default-scheduler'}: {found.last_message}")
-        yield "That message is out of date, or is about something that purser why does not check (see docs/why.md)."
+        yield _OUTDATED_OR_UNCHECKED
     for line in _choice(found.choice, is_past=bool(found.at)) if found.choice is not None else ():
         yield _line(line)
     if found.reasons:
         yield ""
-        yield from table_lines(found.reasons, _columns(), output)
+        yield from table_lines(found.reasons, _columns(), output, width=width)
     if found.reasons and not found.fits:
         yield ""
         yield _changes_text(found)
@@ -285,15 +303,24 @@ def explanation_lines(found: "Explanation", output: OutputFormat = OutputFormat.
 
 
 def _changes_text(found: "Explanation") -> str:
-    if found.at:
-        return _PAST_CHANGES if found.suggestions else _NO_PAST_CHANGE
-    return _CHANGES if found.suggestions else _NO_CHANGE
+    if not found.suggestions:
+        return _NO_PAST_CHANGE if found.at else _NO_CHANGE
+    if len(found.suggestions) == 1:
+        return _ONE_PAST_CHANGE if found.at else _ONE_CHANGE
+    return _PAST_CHANGES if found.at else _CHANGES
 
 
 _CHANGES = "Each of these changes alone makes the pod fit now. Each was tried with the scheduler's own code:"
-_NO_CHANGE = "None of the changes that docs/why.md lists makes the pod fit now."
+_ONE_CHANGE = "This change makes the pod fit now. It was tried with the scheduler's own code:"
+_NO_CHANGE = "None of the changes that purser why tries makes the pod fit now."
 _PAST_CHANGES = "Each of these changes alone would have made the pod fit. Each was tried with the scheduler's own code:"
-_NO_PAST_CHANGE = "None of the changes that docs/why.md lists would have made the pod fit."
+_ONE_PAST_CHANGE = "This change would have made the pod fit. It was tried with the scheduler's own code:"
+_NO_PAST_CHANGE = "None of the changes that purser why tries would have made the pod fit."
+
+_OUTDATED_OR_UNCHECKED = (
+    'That message is out of date, or is about something that purser why does not check (see "Why a pod waits" in the '
+    "documentation)."
+)
 
 
 def _places_text(found: "Suggestion") -> str:
@@ -314,13 +341,21 @@ def _summary(found: "Explanation") -> str:
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
-        some = f"{whose} waits, and fits {len(found.fits)} of {found.nodes} nodes now ({', '.join(found.fits[:3])})"
+        some = f"{whose} waits, and fits {_of_nodes(found)} now ({', '.join(found.fits[:3])})"
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
     return f"{whose} waits: {_fits_none(found.nodes)}"
 
 
+def _of_nodes(found: "Explanation") -> str:
+    from purser.core.wording import counted
+
+    return f"{len(found.fits)} of {counted(found.nodes, 'node')}"
+
+
 def _fits_none(nodes: int) -> str:
+    if not nodes:
+        return "there are no nodes"
     return "it does not fit the only node" if nodes == 1 else f"it fits none of {nodes} nodes"
 
 
@@ -352,7 +387,7 @@ def _summary_of_new(whose: str, found: "Explanation") -> str:
         return f"{whose} would wait: {_fits_none(found.nodes)}"
     some = ", ".join(found.fits[:3])
     scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
-    return f"{whose} would fit {len(found.fits)} of {found.nodes} nodes now ({some}), placed by {scheduler}"
+    return f"{whose} would fit {_of_nodes(found)} now ({some}), placed by {scheduler}"
 
 
 def _summary_of_log(whose: str, found: "Explanation") -> str:
@@ -360,11 +395,9 @@ def _summary_of_log(whose: str, found: "Explanation") -> str:
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:
         names = ", ".join(found.fits[:3])
-        return (
-            f"{whose} fitted {len(found.fits)} of {found.nodes} nodes at {found.at} ({names}), but did not get GPUs yet"
-        )
+        return f"{whose} fitted {_of_nodes(found)} at {found.at} ({names}), but did not get GPUs yet"
     none = "it did not fit the only node" if found.nodes == 1 else f"it fitted none of {found.nodes} nodes"
-    return f"{whose} waited at {found.at}: {none}"
+    return f"{whose} waited at {found.at}: {none if found.nodes else 'there were no nodes'}"
 
 
 def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, table_lines
+from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, table_lines, terminal_width
 from purser.cli.read_api import read_state
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _waiting_lines(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
     yield _line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'the reason is unknown'}")
     if pod.reasons:
         yield ""
-        yield from table_lines(pod.reasons, _columns(), output)
+        yield from table_lines(pod.reasons, _columns(), output, width=terminal_width(output))
     yield ""
     yield "To see what would make the pod fit, run purser why with a kubeconfig."
 

@@ -5,6 +5,8 @@ import random
 import socket
 from pathlib import Path
 
+from purser.core.wording import counted
+
 _LOOPBACK = "127.0.0.1"
 _FIRST_PORT = 20_000
 """Well-known servers of a cluster's machine (etcd, API server, kubelet, exporters) have theirs below."""
@@ -23,7 +25,7 @@ def free_ports(count: int) -> list[int]:
         found: list[int] = []
         while len(found) < count:
             if not candidates:
-                raise OSError(f"cannot find {count} free TCP ports on {_LOOPBACK}")
+                raise OSError(f"cannot find {counted(count, 'free TCP port')} on {_LOOPBACK}")
             any_place = random.randrange(len(candidates))
             candidates[any_place], candidates[-1] = candidates[-1], candidates[any_place]
             one = stack.enter_context(socket.socket())

@@ -16,9 +16,12 @@ from tests.unit.agent.sriov.sysfs_tree import HostTree
 from tests.unit.cli.typed import beside
 
 from purser.agent.checking import CheckState, check_node
+from purser.agent.checking.config import check_config_on
+from purser.agent.checking.driver import _check_gpus
 from purser.agent.checking.mig import wants_on_demand
-from purser.agent.nvml import NullDriver
+from purser.agent.nvml import Gpu, MigMode, NullDriver
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings, SriovSettings
+from purser.core.device.counting import DISPLAY_MODELS
 from purser.core.sharing import MigStrategy
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import create_mig, set_mig
@@ -148,6 +151,7 @@ async def test_what_is_missing_is_reported_and_nothing_else(host):
         found = await host.check()
         assert (found[check].state, says in found[check].found) == (state, True), (name, found[check])
         assert state is ABSENT or found[check].advice, name
+        assert "nvidia2" not in name or found[check].advice.startswith("Run nvidia-modprobe -c 2 on the node. ")
         assert {each for each in found if found[each] != usual[each]} == {check}, name
 
 
@@ -191,6 +195,36 @@ async def test_a_lost_gpu_is_reported_and_the_others_are_well(host):
         host.driver.recover_gpu(1)
     assert [found[f"GPU {index}"].state for index in range(4)] == [OK, FAILED, OK, OK]
     assert "dmesg" in found["GPU 1"].advice
+
+
+async def test_the_advice_is_about_what_is_wrong_with_the_gpu(host):
+    host.driver.fail_call(1, "nvmlDeviceGetMemoryInfo", 4)  # NVML_ERROR_NO_PERMISSION
+    try:
+        found = await host.check()
+    finally:
+        host.driver.clear_failures(1)
+    assert (found["GPU 1"].state, "privileged" in found["GPU 1"].advice) == (FAILED, True)
+    for name in ("nvidiactl", "nvidia-uvm"):
+        (host.root / "dev" / name).unlink()
+    advice = (await host.check())["device files"].advice
+    assert advice.startswith("Run nvidia-modprobe -c 255 and nvidia-modprobe -u -c 0 on the node. ")
+
+
+async def test_gpus_that_are_none_for_pods_are_not_denied():
+    (display, none) = (Gpu(index=0, uuid="GPU-d", name=next(iter(DISPLAY_MODELS))),), ()
+    assert [next(iter(_check_gpus(gpus, False))).found for gpus in (display, none)] == [
+        "the driver lists no GPUs that pods can use",
+        "the driver lists no GPUs",
+    ]
+
+
+async def test_a_strategy_by_option_is_not_looked_for_in_a_file():
+    flags = DevicePluginFlags(mig_strategy=MigStrategy.SINGLE)
+    settings = AgentSettings(node_name="n", sharing=SharingSettings(flags=flags))
+    gpus = [Gpu(index=i, uuid=f"GPU-{i}", name="A100", mig=MigMode(on, on)) for i, on in enumerate((True, False))]
+    (found,) = check_config_on(settings, gpus)
+    assert found.found.startswith("the agent's options: ")
+    assert found.advice.startswith("Correct the MIG strategy")
 
 
 async def test_neither_a_driver_that_is_not_there_nor_one_that_hangs_holds_it_up(host):

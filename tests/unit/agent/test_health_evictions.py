@@ -44,7 +44,7 @@ class World:
         return self.now
 
     @property
-    def judged(self) -> Any:
+    def assessed_health(self) -> Any:
         return self.health
 
     def set(self, name: str, **meta: Any) -> None:

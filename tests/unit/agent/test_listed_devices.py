@@ -12,7 +12,7 @@ from tests.unit.agent.builders import A, B, grant, part
 
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceNodes, Mount, answer
 from purser.agent.devicefiles import find_device_files, own_device_files
-from purser.agent.enforcement import Holders
+from purser.agent.enforcement import Enforcers
 from purser.agent.instances.devices import mig_device, part_with_devices
 from purser.agent.inventory import InventoryBasis, devices_by_uuid, make_inventory
 from purser.agent.listing import listing_of
@@ -63,7 +63,7 @@ class Sharing(NamedTuple):
     memory_mib: int = 40000
     cores_percent: int = 0
     mode: DeviceMode = DeviceMode.WHOLE
-    holders: Holders = Holders()
+    enforcers: Enforcers = Enforcers()
     mounts: tuple[Mount, ...] = ()
     """Those that name no devices."""
     made: Mapping[tuple[str, MigPlacement], str] = MappingProxyType({})
@@ -128,7 +128,7 @@ SHARING = {
         memory_mib=3000,
         cores_percent=30,
         mode=DeviceMode.SHARED,
-        holders=Holders(library=True),
+        enforcers=Enforcers(library=True),
         mounts=CORE_MOUNTS,
     ),
     "MPS": Sharing(
@@ -141,7 +141,7 @@ SHARING = {
         },
         memory_mib=10000,
         cores_percent=25,
-        holders=Holders(mps=frozenset({B})),
+        enforcers=Enforcers(mps=frozenset({B})),
         mounts=(
             Mount("/tmp/nvidia-mps", f"/run/purser/mps/{B}", read_only=False),
             Mount("/dev/shm", f"/dev/shm/purser-mps/{B}", read_only=False),
@@ -274,7 +274,7 @@ def answered(sharing, flags, there=THERE):
     said, config = config_with(sharing.file, **flags)
     settings = AgentSettings(node_name="n", mode=sharing.mode, sharing=said, managed_resources=(sharing.resource,))
     made = make_inventory(
-        settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, sharing.holders, "1"
+        settings, InventoryBasis(config, DriverInfo(version="1"), sharing.gpus), {}, sharing.enforcers, "1"
     )
     devices = devices_by_uuid(made)
     assert {devices[uuid].resource for uuid in sharing.granted} == {sharing.resource}

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, device
 
-from purser.agent.enforcement import EnforcementChoice, Holders
+from purser.agent.enforcement import EnforcementChoice, Enforcers
 from purser.agent.inventory import InventoryBasis, KubeletDevice, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.plugin import device_list
@@ -18,7 +18,7 @@ from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory, Part
 from purser.core.sharing import MigStrategy, plugin_file
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")
-NO_HOLDERS = Holders()
+NO_ENFORCERS = Enforcers()
 INFO = DriverInfo(version="550.54", cuda_version="12.4")
 
 
@@ -37,10 +37,10 @@ def gpu(index, uuid, **fields):
     )
 
 
-def inventory(*gpus, health=None, holders=NO_HOLDERS, **settings):
+def inventory(*gpus, health=None, enforcers=NO_ENFORCERS, **settings):
     settings = AgentSettings(node_name="n", **settings)
     basis = InventoryBasis(config_of(settings.sharing), INFO, tuple(gpus))
-    return make_inventory(settings, basis, health or {}, holders, "1.0")
+    return make_inventory(settings, basis, health or {}, enforcers, "1.0")
 
 
 def test_an_index_is_the_drivers_whatever_number_the_device_file_has():
@@ -193,18 +193,18 @@ def test_shares_are_enforced_only_where_both_of_hami_cores_files_are(tmp_path):
     assert has_library(settings)
 
 
-LIBRARY, BOTH = Holders(library=True), Holders(library=True, mps=frozenset({A}))
+LIBRARY, BOTH = Enforcers(library=True), Enforcers(library=True, mps=frozenset({A}))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "holders", "mode", "words"),
+    ("wanted", "enforcers", "mode", "words"),
     [
         ("auto", LIBRARY, "shared", "hami-core hami-core"),
         ("auto", LIBRARY, "whole", "hami-core hami-core"),
-        ("auto", NO_HOLDERS, "shared", "time-slicing time-slicing"),
-        ("auto", NO_HOLDERS, "whole", "whole-device whole-device"),
+        ("auto", NO_ENFORCERS, "shared", "time-slicing time-slicing"),
+        ("auto", NO_ENFORCERS, "whole", "whole-device whole-device"),
         ("hami-core", LIBRARY, "shared", "hami-core hami-core"),
-        ("hami-core", NO_HOLDERS, "shared", "time-slicing time-slicing"),
+        ("hami-core", NO_ENFORCERS, "shared", "time-slicing time-slicing"),
         ("mps", BOTH, "shared", "mps time-slicing"),  # the second one's daemon does not answer
         ("mps", LIBRARY, "whole", "hami-core hami-core"),
         ("time-slicing", BOTH, "shared", "time-slicing time-slicing"),
@@ -212,9 +212,9 @@ LIBRARY, BOTH = Holders(library=True), Holders(library=True, mps=frozenset({A}))
         ("none", BOTH, "whole", "whole-device whole-device"),
     ],
 )
-def test_each_gpu_says_what_holds_shares_of_it(wanted, holders, mode, words):
+def test_each_gpu_says_what_holds_shares_of_it(wanted, enforcers, mode, words):
     node = inventory(
-        gpu(0, A), gpu(1, B), holders=holders, mode=DeviceMode(mode), enforcement=EnforcementChoice(wanted)
+        gpu(0, A), gpu(1, B), enforcers=enforcers, mode=DeviceMode(mode), enforcement=EnforcementChoice(wanted)
     )
     assert [device.enforcement.value for device in node.devices] == words.split()
     by_library = words == "hami-core hami-core"
@@ -223,7 +223,7 @@ def test_each_gpu_says_what_holds_shares_of_it(wanted, holders, mode, words):
 
 def test_gpus_for_mps_have_as_many_slots_as_it_has_clients_and_gpus_it_cannot_limit_are_as_ever():
     old, new = inventory(
-        gpu(0, A, compute_capability="6.1"), gpu(1, B), holders=BOTH, slots=100, enforcement=EnforcementChoice.MPS
+        gpu(0, A, compute_capability="6.1"), gpu(1, B), enforcers=BOTH, slots=100, enforcement=EnforcementChoice.MPS
     ).devices
     assert (old.mode, old.slots, old.enforcement) == (DeviceMode.SHARED, 100, Enforcement.HAMI_CORE)
     assert (new.mode, new.slots, new.enforcement) == (DeviceMode.MPS, 48, Enforcement.TIME_SLICING)
@@ -296,7 +296,7 @@ def test_a_name_about_which_nobody_asks_the_scheduler_is_not_listed(managed, lis
     settings = AgentSettings(node_name="n", managed_resources=managed)
     basis = InventoryBasis(config_of(settings.sharing, "f.yaml", RENAMED), INFO, gpus)
     found: list[str] = []
-    made = make_inventory(settings, basis, {}, NO_HOLDERS, "1.0", None, found)
+    made = make_inventory(settings, basis, {}, NO_ENFORCERS, "1.0", None, found)
     assert {each.index: each.resource for each in made.devices} == listed
     assert len(found) == problems
     for each in found:
@@ -314,7 +314,7 @@ def test_a_mig_profile_that_nobody_knows_is_named_and_not_listed():
         settings = AgentSettings(node_name="n", sharing=SharingSettings(flags=flags), managed_resources=managed)
         found: list[str] = []
         made = make_inventory(
-            settings, InventoryBasis(config_of(settings.sharing), INFO, (cut,)), {}, NO_HOLDERS, "1.0", None, found
+            settings, InventoryBasis(config_of(settings.sharing), INFO, (cut,)), {}, NO_ENFORCERS, "1.0", None, found
         )
         assert len(made.devices) == count
         said = "The MIG profile gives device 0:0 the name nvidia.com/mig-9g.1gb, about which kube-scheduler"

@@ -32,7 +32,7 @@ async def test_the_second_agent_names_the_first_and_takes_over_once_it_has_gone(
     lock_file = own.state_dir / LOCK_FILE
     with held(await lock_node(own, stop)):
         lock_file.write_text("gpus/purser-agent-x" + " " * 1000)
-        with pytest.raises(SecondAgentError, match=r"another Purser agent serves .*: gpus/purser-agent-x.*; uninst"):
+        with pytest.raises(SecondAgentError, match=r"another Purser agent serves .* \(gpus/purser-agent-x\): uninst"):
             await lock_node(own, stop)
     with held(await lock_node(own, stop)):
         told = lock_file.read_text()
@@ -106,7 +106,7 @@ async def test_the_command_ends_in_one_sentence(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             _, said = await command.communicate()
     assert command.returncode == 1
-    assert said.decode().splitlines()[-1].startswith("purser: another Purser agent serves this node: gpus/")
+    assert said.decode().splitlines()[-1].startswith("purser: another Purser agent serves this node (gpus/")
     assert b"Traceback" not in said
 
 

@@ -48,7 +48,7 @@ def test_the_cause_is(granted, offered, listing, devices, expected):
     ("namespaces", "said"),
     [
         (("default", "default"), f"default/p container main ({A}); default/q container main ({B})"),
-        (("default", "team-b"), "2 pods of several namespaces"),
+        (("default", "team-b"), "2 pods in different namespaces"),
     ],
 )
 def test_a_refusal_for_one_of_several_pods_names_none_where_they_are_of_several_namespaces(namespaces, said):

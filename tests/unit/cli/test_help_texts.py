@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from purser.cli import app
+from purser.cli.help_texts import definitions
 
 from .test_man_pages import COMMANDS
 
@@ -44,3 +45,34 @@ def test_typer_makes_all_contexts_of_the_class_that_is_given_the_formatter() -> 
     assert (
         command.make_context("purser", [], resilient_parsing=True).formatter_class.__module__ == "purser.cli.help_texts"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("plan", "free", "--gpus=x"), "'x' is not a whole number of 1 or more."),
+        (("plan", "free", "--gpus=0"), "0 is not a whole number of 1 or more."),
+        (("web", "--port=70000"), "70000 is not a whole number from 0 to 65535."),
+        (("simulate", "--load=x"), "'x' is not a number from 1 to 1000."),
+        (("agent", "run", "--node-name=n", "--slots=many"), "'many' is not a whole number."),
+    ],
+)
+def test_a_value_that_is_not_the_number_is_named_in_plain_words(words: tuple[str, ...], says: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
+
+
+def test_an_option_that_is_off_is_shown_by_what_turns_it_on() -> None:
+    rows = [
+        ("--taint / --no-taint", "Taint it.  [default: no-taint]"),
+        ("--taint / --no-taint", "Taint it.  [env var: TAINT; default: no-taint]"),
+        ("--stamp / --no-stamp", "Stamp it.  [default: stamp]"),
+        ("--gds / --no-gds", "Whether to."),
+    ]
+    assert list(definitions(rows)) == [
+        ("--taint", "Taint it."),
+        ("--taint", "Taint it.  [env var: TAINT]"),
+        ("--stamp / --no-stamp", "Stamp it.  [default: on]"),
+        ("--gds / --no-gds", "Whether to."),
+    ]
+    assert "--no-taint-nodes" not in help_of(("agent", "run"))

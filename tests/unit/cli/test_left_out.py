@@ -50,7 +50,7 @@ def test_a_command_says_that_it_is_not_in_the_image(
         main()
     [line] = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2
-    assert line.startswith(f"purser: {package} is not installed: Purser's image does not include the lab")
+    assert line.startswith(f"purser: {package} is not installed: Purser's image does not include this command")
 
 
 def test_whatever_else_is_missing_is_an_error_of_the_program(missing: Missing, monkeypatch: pytest.MonkeyPatch) -> None:

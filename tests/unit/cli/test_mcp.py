@@ -13,7 +13,7 @@ from tests.unit.scheduler.explained import gpu, gpus, node, pod
 
 import purser
 from purser.cli.mcp import NEEDS_MCP
-from purser.cli.mcp_tools import bounded
+from purser.cli.mcp_tools import ClusterTools, Listing, ToolFailure, bounded
 from purser.core.grant.signing import GRANT_ANNOTATION
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
@@ -101,13 +101,21 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
 
             await api.stop()
             away = await asking.call_tool("why", {"pod": "p"})
-            assert (away.is_error, "the cluster did not answer: " in said(away)) == (True, True), said(away)
+            assert (away.is_error, "Check server in the kubeconfig" in said(away)) == (True, True), said(away)
 
 
-async def test_without_a_kubeconfig_each_question_says_so(tmp_path):
-    async with assistant(tmp_path / "none") as asking:
-        refused = await asking.call_tool("get", {"what": "nodes"})
-    assert (refused.is_error, f"cannot read kubeconfig {tmp_path / 'none'}" in said(refused)) == (True, True)
+def test_without_a_kubeconfig_the_command_says_so_at_once(tmp_path):
+    code, out, err = here("mcp", "--kubeconfig", tmp_path / "none")
+    assert (code, out, err) == (
+        2,
+        "",
+        f"purser: cannot read kubeconfig {tmp_path / 'none'}: No such file or directory\n",
+    )
+
+
+async def test_a_kubeconfig_that_has_gone_is_said_to_be_gone(tmp_path):
+    with pytest.raises(ToolFailure, match=f"cannot read kubeconfig {tmp_path / 'none'}"):
+        await ClusterTools(tmp_path / "none", None).get(Listing.NODES, None, None)
 
 
 def test_where_the_package_is_missing_the_command_says_how_to_install_it(monkeypatch):

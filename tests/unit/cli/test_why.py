@@ -28,7 +28,7 @@ def test_a_file_is_explained(tmp_path):
     assert "CardInsufficientMemory" in lines[3]
     code, out, _ = here("why", "p", "--from", file, "-o", "json")
     assert (code, json.loads(out)["reasons"][0]["examples"]) == (0, ["n"])
-    assert "fits 1 of 1 nodes now (n)" in here("why", "q", "--from", file)[1]
+    assert "fits 1 of 1 node now (n)" in here("why", "q", "--from", file)[1]
     assert here("why", "r", "--from", file)[::2] == (1, "purser: namespace default has no pod r\n")
 
 
@@ -171,7 +171,7 @@ def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_
     file = tmp_path / "cluster.json"
     waiting = pod("p", gpu(8000))
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
-    fits = "default/p waits, and fits 1 of 1 nodes now (n)"
+    fits = "default/p waits, and fits 1 of 1 node now (n)"
     assert (
         here("why", "p", "--from", file)[1]
         == f"{fits}: scheduler purser-scheduler has not tried to place the pod yet\n"
@@ -182,7 +182,8 @@ def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_
     assert here("why", "p", "--from", file)[1].splitlines() == [
         fits,
         f"Last message from scheduler purser-scheduler: {message}",
-        "That message is out of date, or is about something that purser why does not check (see docs/why.md).",
+        "That message is out of date, or is about something that purser why does not check "
+        '(see "Why a pod waits" in the documentation).',
     ]
 
 

@@ -101,7 +101,7 @@ def test_a_cluster_without_agents_has_no_webhook(tmp_path):
     cluster.write_bytes(dump(plain))
     manifest.write_text((POD % 1).replace("nvidia.com/gpumem", "nvidia_com/gpu"))
     code, out, _ = here("why", "-f", manifest, "--from", cluster)
-    assert (code, out) == (0, "team/p would fit 1 of 1 nodes now (n), placed by scheduler default-scheduler\n")
+    assert (code, out) == (0, "team/p would fit 1 of 1 node now (n), placed by scheduler default-scheduler\n")
 
 
 def test_templates_are_pods_and_one_of_several_is_chosen_by_name(asked):
@@ -147,7 +147,7 @@ def test_a_manifest_may_come_from_standard_input(tmp_path):
     cluster = tmp_path / "cluster.json"
     cluster.write_bytes(dump(node("n", gpus("n", 1, 8000))))
     done = CliRunner().invoke(app, ["why", "-f", "-", "--from", str(cluster)], input=POD % 8000)
-    assert done.stdout.startswith("team/p would fit 1 of 1 nodes now (n)")
+    assert done.stdout.startswith("team/p would fit 1 of 1 node now (n)")
     assert here("why", "-f", tmp_path / "none", "--from", cluster)[0] == 2
     assert here("why", "--from", cluster)[::2] == (
         2,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.enforcement import Holders
+from purser.agent.enforcement import Enforcers
 from purser.agent.inventory import InventoryBasis, make_inventory
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
@@ -14,6 +14,14 @@ from purser.core.sharing import PluginSettings, SharingError, chosen_config
 
 _CHECKED_FILE = "device plugin's file"
 _CORRECT_FILE = "Correct the file. Until then, the agent uses the last valid file, or its options if there was none."
+_CORRECT_FOLDER = (
+    "Correct the folder or --default-config. Until then, the agent uses the last valid file, or its options if there "
+    "was none."
+)
+_CORRECT_STRATEGY = (
+    "Correct the MIG strategy, or the GPUs' MIG devices. Until then, the agent uses the last configuration that "
+    "matched the GPUs or, if there was none, serves the GPUs as if the MIG strategy were none."
+)
 _CORRECT_ENTRY = "Correct the entry. The rest of the file is in effect."
 _CORRECT_UNLESS_INTENDED = "Correct the file unless this is intended."
 
@@ -40,9 +48,9 @@ def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[Ch
     problems: list[str] = []
     try:
         basis = InventoryBasis(config, DriverInfo(), tuple(gpus))
-        make_inventory(settings, basis, {}, Holders(), "", None, problems)
+        make_inventory(settings, basis, {}, Enforcers(), "", None, problems)
     except SharingError as error:
-        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {error}", _CORRECT_FILE)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {error}", _CORRECT_STRATEGY)
     for problem in problems:
         yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {problem}", _CORRECT_ENTRY)
 
@@ -69,7 +77,7 @@ def _check_folder(settings: AgentSettings, folder: Path) -> Iterator[CheckResult
         if sharing.default:
             chosen_config("", names, default=sharing.default)
     except SharingError as error:
-        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{folder}: {error}", _CORRECT_FILE)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{folder}: {error}", _CORRECT_FOLDER)
         return
     for name in sorted(name for name in names if not name.startswith("..")):  # a ConfigMap's volume has such links
         yield from _check_file(settings, folder / name, f"{folder}: {name}")

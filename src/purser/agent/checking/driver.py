@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from purser.agent.checking.config import check_config_on
@@ -17,12 +17,15 @@ from purser.agent.settings import AgentSettings
 from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.agent.threads import run_in_thread
 from purser.core.device.counting import is_usable_by_pods
+from purser.core.health.signs import FaultKind
 
 _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
 _MAX_MODULE_FILE_BYTES = 4096
 _INSTALL = "Install NVIDIA's driver on the node, or let the operator install it (spec.driver in the ClusterPolicy)."
 _SET_DRIVER_ROOT = "Set the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
+_RESET_FAULTY_GPU = "Check dmesg for the GPU's Xid errors. Reset the GPU or, if that does not help, reboot the node."
+_RUN_PRIVILEGED = "Run both the check and the agent privileged and as root."
 _LOAD_MODULE = "Load the module (modprobe nvidia). If that fails, check dmesg."
 _CREATE_MIG_DEVICES = (
     "Create MIG devices (with the node's label nvidia.com/mig.config, or nvidia-smi mig), or disable MIG."
@@ -31,6 +34,8 @@ _NO_XIDS = (
     "The GPU's health is known only from probes. Update the driver if it is older than R450; on Jetson and WSL "
     "this is expected."
 )
+_CONTROL_MINOR = "255"
+"""Of /dev/nvidiactl (``NV_CTL_DEVICE_NUM`` of nvidia-modprobe)."""
 _DXCORE = "libdxcore.so"
 """Where it is, NVIDIA's container toolkit takes a node for WSL, whose driver is Windows' and which has no kernel module
 of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go` and `driver-wsl.go` of the toolkit's
@@ -136,7 +141,8 @@ def _check_library(info: DriverInfo, module: str | None) -> CheckResult:
 
 def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
     if not for_pods(gpus):
-        yield CheckResult("GPUs", CheckState.FAILED, "the driver lists no GPUs", "Check dmesg for NVRM messages.")
+        found = "the driver lists no GPUs that pods can use" if gpus else "the driver lists no GPUs"
+        yield CheckResult("GPUs", CheckState.FAILED, found, "Check dmesg for NVRM messages.")
     for gpu in gpus:
         what = f"GPU {gpu.index}"
         who = f"{gpu.name or 'unknown'} {gpu.uuid or ''}".strip()
@@ -147,7 +153,7 @@ def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]
                 what,
                 CheckState.FAILED,
                 f"{who}: {gpu.fault}",
-                "Check dmesg for the GPU's Xid errors, and reset the GPU.",
+                _RUN_PRIVILEGED if gpu.fault.kind is FaultKind.NO_PERMISSION else _RESET_FAULTY_GPU,
             )
         elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
             message = (
@@ -184,13 +190,22 @@ def _check_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> Check
         wanted, advice = ["dxg"], _NO_DXG
     else:
         wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in gpus if gpu.minor is not None)]
-        advice = (
-            "Run nvidia-modprobe -u -c 0 on the node. The persistence daemon (nvidia-persistenced) keeps the "
-            "device files in place."
-        )
+        advice = ""
     missing = [name for name in wanted if not os.access(on_host(settings, Path("/dev")) / name, os.F_OK)]
     if missing:
         names = ", ".join(f"/dev/{name}" for name in missing)
-        return CheckResult("device files", CheckState.FAILED, f"missing: {names}", advice)
+        return CheckResult("device files", CheckState.FAILED, f"missing: {names}", advice or _modprobe_advice(missing))
     found = f"{len(wanted)} device files in /dev" if len(wanted) > 1 else f"/dev/{wanted[0]}"
     return CheckResult("device files", CheckState.OK, found)
+
+
+def _modprobe_advice(missing: Iterable[str]) -> str:
+    """nvidia-modprobe makes the files of GPUs and, with -u, those of UVM, but not both in one call."""
+    numbers = [_CONTROL_MINOR if name == "nvidiactl" else name.removeprefix("nvidia") for name in missing]
+    minors = [f"-c {number}" for number in numbers if number.isdecimal()]
+    commands = [" ".join(["nvidia-modprobe", *minors])] if minors else []
+    commands += ["nvidia-modprobe -u -c 0"] if "nvidia-uvm" in missing else []
+    return (
+        f"Run {' and '.join(commands)} on the node. The persistence daemon (nvidia-persistenced) keeps the device "
+        "files in place."
+    )

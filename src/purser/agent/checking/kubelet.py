@@ -47,7 +47,9 @@ def _permissions(settings: AgentSettings) -> CheckResult:
         return CheckResult(
             "permissions", CheckState.FAILED, f"cannot write to {paths} as user {os.geteuid()}", _RUN_AS_ROOT_ADVICE
         )
-    return CheckResult("permissions", CheckState.OK, f"user {os.geteuid()} can write to all of the agent's folders")
+    return CheckResult(
+        "permissions", CheckState.OK, f"user {os.geteuid()} can write to {' and '.join(map(str, folders))}"
+    )
 
 
 def _is_writable(path: Path) -> bool:
@@ -92,8 +94,8 @@ def _configuration(settings: AgentSettings) -> CheckResult:
     if found.problems:
         message = "; ".join(found.problems.values())
         advice = (
-            "Set the paths to kubelet's files with --kubelet-dir and --kubelet-config. Without these files, pods "
-            "are not aligned to NUMA nodes."
+            "Set the paths to kubelet's files with --kubelet-dir and --kubelet-config. Without these files, the "
+            "scheduler cannot predict which pods kubelet rejects because of NUMA alignment."
         )
         return CheckResult("kubelet's files", CheckState.WARNING, message, _advice_unless_denied(message, advice))
     if found.config is None or not aligns(found.config):
@@ -143,7 +145,7 @@ def _checkpoint(settings: AgentSettings) -> CheckResult:
         return CheckResult(
             "agent's checkpoint",
             CheckState.ABSENT,
-            f"{settings.checkpoint} does not exist: no pod has been given a GPU yet",
+            f"{settings.checkpoint} does not exist; the agent writes it when it gives a pod a GPU",
         )
     verb = "holds" if len(pods) == 1 else "hold"
     return CheckResult("agent's checkpoint", CheckState.OK, f"{counted(len(pods), 'pod')} {verb} GPUs")

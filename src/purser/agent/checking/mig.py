@@ -45,9 +45,8 @@ def check_on_demand(settings: AgentSettings, gpus: Iterable[Gpu], problems: Mapp
             message = f"{gpu.name}: Purser does not know this model's MIG profiles"
             yield CheckResult(what, CheckState.WARNING, message, _UNKNOWN_MODEL)
         elif problem := problems.get(gpu.uuid or ""):
-            yield CheckResult(
-                what, CheckState.FAILED, problem, "Run both the check and the agent privileged and as root."
-            )
+            advice = "If permission is missing, run both the check and the agent privileged and as root."
+            yield CheckResult(what, CheckState.FAILED, problem, advice)
         else:
             yield CheckResult(what, CheckState.OK, f"{gpu.name} is partitioned as {kind.name}")
     if partitioned and not read_mig_minors(on_host(settings, MIG_MINORS)):

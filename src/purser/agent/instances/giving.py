@@ -48,9 +48,8 @@ class InstanceAllocator:
         try:
             await run_in_thread(lambda: self._make_files(devices), "purser-mig-files")
         except OSError as error:
-            raise InstanceError(
-                f"cannot create the device files of MIG device {', '.join(devices)}: {error}"
-            ) from error
+            what = "MIG device" if len(devices) == 1 else "MIG devices"
+            raise InstanceError(f"cannot create the device files of {what} {', '.join(devices)}: {error}") from error
         try:
             async with asyncio.timeout(LISTED_TIMEOUT_S):
                 await self._listed(devices)

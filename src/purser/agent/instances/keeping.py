@@ -41,7 +41,7 @@ RETRY_PERIOD_S = 30.0
 """After NVML refused, or does not answer."""
 
 
-NO_ANSWER = "NVML did not report the GPU's instances in time"
+NO_ANSWER = "NVML did not answer in time"
 
 NONE: frozenset[MigPlacement] = frozenset()
 

@@ -101,7 +101,7 @@ def _check_free(
     where = f"{wanted.profile} at memory slice {wanted.start}"
     what = f"GPU instance {each.id} ({each.placement.profile} at memory slice {each.placement.start})"
     if not each.is_known or each.placement not in owned:
-        raise BlockedError(f"no room for {where}: it is occupied by {what}, which Purser did not create")
+        raise BlockedError(f"no room for {where}: its place is taken by {what}, which Purser did not create")
     if each.placement in named and each.placement != wanted:
         raise BlockedError(f"no room for {where}: {what} belongs to another pod")
 

@@ -82,7 +82,7 @@ class KubeletFacts:
         self._missing = MissingParts()
         self._failed = Gauge(
             "purser_agent_kubelet_facts_missing",
-            "1 if this part of kubelet's configuration or state cannot be read, else 0.",
+            "1 while the agent cannot determine this part of its report about kubelet, else 0.",
             ["part"],
             registry=registry,
         )
@@ -177,7 +177,7 @@ class KubeletFacts:
             self._failed.labels(part).set(part in problems)
         news, back = self._missing.look(problems, monotonic())
         for part, error in news.items():
-            log.warning("Cannot read part of kubelet's state", part=part, error=error)
+            log.warning("Cannot determine part of the kubelet report", part=part, error=error)
         for part in back:
-            log.info("A part of kubelet's state can be read again", part=part)
+            log.info("A part of the kubelet report can be determined again", part=part)
         self.problems = problems

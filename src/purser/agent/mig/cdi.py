@@ -37,7 +37,8 @@ def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
         if (host_root / folder.relative_to("/") / "nvidia-ctk").exists():
             return folder
     raise HardwareError(
-        f"the layout is applied, but the CDI specification was not rewritten: {toolkit_dir} does not contain nvidia-ctk"
+        "the layout is applied, but the CDI specification was not rewritten: nvidia-ctk is neither in "
+        f"{toolkit_dir} nor in {_DISTRIBUTIONS}"
     )
 
 

@@ -81,7 +81,7 @@ def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Layout
 
 def _layout(entries: Any, where: str) -> tuple[LayoutEntry, ...] | LayoutError:
     if not isinstance(entries, list) or not entries:
-        return LayoutError(f"{where} is {shown(entries)}: must be a list of objects")
+        return LayoutError(f"{where} is {shown(entries)}: must be a list of at least one object")
     mistakes: list[str] = []
     found = [_entry(each, f"{where}[{place}]", mistakes) for place, each in enumerate(entries)]
     return LayoutError("; ".join(mistakes)) if mistakes else tuple(filter(None, found))
@@ -211,5 +211,5 @@ def _alternatives(layouts: Layouts, gpus: Iterable[MigGpu], offers: Offers) -> s
         name for name, each in sorted(layouts.items()) if not isinstance(each, LayoutError) and is_applicable(each)
     ]
     more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
-    text = f"use one of {', '.join(names[:MAX_NAMES])}{more}"
+    text = f"use {'one of' if len(names) > 1 else 'layout'} {', '.join(names[:MAX_NAMES])}{more}"
     return text if names else "the file has no layout for this node's GPUs"

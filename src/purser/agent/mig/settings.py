@@ -19,6 +19,6 @@ class MigWorkerSettings:
     driver_roots: Annotated[tuple[Path, ...], DRIVER_ROOTS] = ()
     driver_root_file: Annotated[Path | None, DRIVER_ROOT_FILE] = None
     host_root: Annotated[Path, replace(HOST_ROOT, help=_HOST_ROOT_HELP)] = Path("/")
-    toolkit_dir: Annotated[Path, Option("Folder on the host that contains nvidia-ctk.")] = Path(
-        "/usr/local/nvidia/toolkit"
-    )
+    toolkit_dir: Annotated[
+        Path, Option("Folder on the host that contains nvidia-ctk; otherwise, /usr/bin is used.")
+    ] = Path("/usr/local/nvidia/toolkit")

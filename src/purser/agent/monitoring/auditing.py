@@ -125,8 +125,9 @@ class Auditor:
             shown = ", ".join(map(str, finding.pids[:NAMED_PIDS]))
             more = len(finding.pids) - NAMED_PIDS
             pids = f"{shown} and {more} more" if more > 0 else shown
-            what = "PID" if len(finding.pids) == 1 else "PIDs"
-            return f"Processes that belong to no pod use {used} of memory on {gpu}: {what} {pids}"
+            if len(finding.pids) == 1:
+                return f"A process that belongs to no pod uses {used} of memory on {gpu}: PID {pids}"
+            return f"Processes that belong to no pod use {used} of memory on {gpu}: PIDs {pids}"
         if finding.key.kind is FindingKind.WITHOUT_GRANT:
             return f"The pod uses {used} of memory on {gpu} without a grant"
         if finding.key.kind is FindingKind.OVER_COMPUTE:

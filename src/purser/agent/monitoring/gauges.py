@@ -103,7 +103,7 @@ def _by_usage(use: ContainerUse) -> tuple[int, PodContainer, str]:
 def _ages(ages_s: Mapping[str, float]) -> Metric:
     return by_uuid(
         "purser_device_measurement_age_seconds",
-        "Seconds since the GPU was last measured. After 30 seconds, its other metrics are omitted.",
+        "Seconds since the GPU was last measured. After 30 seconds, its measured values are omitted.",
         sorted(ages_s.items()),
     )
 
@@ -112,7 +112,8 @@ def _findings(findings: Iterable[AuditFinding]) -> Metric:
     family = GaugeMetricFamily(
         "purser_agent_audit_findings",
         "Pods that use more GPU memory than granted (over-memory), more compute than granted (over-compute) or a "
-        "GPU without a grant (without-grant), and GPUs used by processes that belong to no pod (foreign).",
+        "GPU without a grant (without-grant), and GPUs used by processes that belong to no pod (foreign). A pod counts "
+        "once for each such GPU.",
         labels=["finding"],
     )
     counts = Counter(finding.key.kind for finding in findings)

@@ -94,7 +94,7 @@ class MpsControl:
         except MpsError:
             return False
 
-    def ended_in_order(self, uuid: str, server: int) -> bool:
+    def exited_cleanly(self, uuid: str, server: int) -> bool:
         """Whether the daemon's log says that a server exited with status 0; a crash has another one, or none."""
         try:
             text = read_tail(self._local_folders(folders_of(uuid)).log / _CONTROL_LOG, 4096).decode(errors="replace")
@@ -152,7 +152,7 @@ class MpsControl:
         except OSError as error:
             raise MpsError(f"cannot start {CONTROL}: {error}") from error
 
-    def said(self, uuid: str) -> str:
+    def last_output(self, uuid: str) -> str:
         """The last line that a daemon wrote before it ended."""
         try:
             text = read_head(self._local_folders(folders_of(uuid)).log / _OUTPUT, 4096).decode(errors="replace")
@@ -181,7 +181,7 @@ class MpsControl:
         """Whether a daemon has been started since the node booted, and not ended by `quit`."""
         return self._local_folders(folders_of(uuid)).pipe.exists()
 
-    def here(self) -> frozenset[str]:
+    def started_gpus(self) -> frozenset[str]:
         """GPUs of which `was_started` is true."""
         folder = on_host(self._settings, PIPES)
         names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()

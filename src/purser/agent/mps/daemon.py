@@ -131,7 +131,8 @@ class MpsDaemon:
             async with asyncio.timeout(self._timing.start):
                 while not await self._control.answers(self.uuid):
                     if not runs(process):
-                        raise MpsError(f"the MPS daemon exited immediately: {self._control.said(self.uuid)}")
+                        said = self._control.last_output(self.uuid)
+                        raise MpsError(f"the MPS daemon exited immediately{f': {said}' if said else ''}")
                     await asyncio.sleep(self._timing.first_poll_s)
         except TimeoutError as error:
             raise MpsError(f"the MPS daemon did not answer within {self._timing.start:g} s") from error
@@ -151,7 +152,7 @@ class MpsDaemon:
                 if found is None:
                     return "the daemon no longer answers"
                 for server in gone:
-                    if server in in_fault or self._control.ended_in_order(self.uuid, server):
+                    if server in in_fault or self._control.exited_cleanly(self.uuid, server):
                         continue
                     log.warning("An MPS server exited, so its clients fail", uuid=self.uuid, pid=server)
                     self._hooks.server_lost(self.uuid, server)

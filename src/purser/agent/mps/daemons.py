@@ -89,7 +89,7 @@ class MpsDaemons:
                 self._hooks.changed(uuid, ready=False, problem=why)
         self._reported = obstacles
         served = _gpus_with_daemon(inventory).difference(obstacles)
-        left = (self.wanted | self._control.here()) - served  # an agent's before this one, too
+        left = (self.wanted | self._control.started_gpus()) - served  # an agent's before this one, too
         for uuid in left:
             self._keep(uuid, wanted=False)
         for uuid in served:

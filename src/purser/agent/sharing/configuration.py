@@ -175,7 +175,7 @@ class SharingConfigWatch:
         if self.config.set(config) and config != before:
             log.info("Using a device plugin configuration", file=config.name or "none")
             for note in config.told:
-                log.warning("Parts of the device plugin's configuration are ignored", note=note)
+                log.warning("Check the device plugin's configuration", note=note)
             self._on_notes(config.told)
             self._store(config)
 

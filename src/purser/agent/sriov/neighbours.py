@@ -62,7 +62,7 @@ class GpuNeighbours:
         self._kubelet = kubelet
         self._pods = pods
         self._inventory = inventory
-        self._on_apart = on_mismatched_nics
+        self._on_mismatched_nics = on_mismatched_nics
         self.pcie: Latest[NodePcie | None] = Latest(None)
         """None: pools have not been looked at yet."""
 
@@ -127,7 +127,7 @@ class GpuNeighbours:
             raise AllocationRefused(RefusalReason.NIC_APART, f"{message}. Recreate the pod", (turn.key,))
         log.warning("A pod's network devices are not near its GPUs", pod=turn.key, message=message)
         if (pod := self._pods.get(turn.key)) is not None:
-            self._on_apart(pod, message)
+            self._on_mismatched_nics(pod, message)
 
 
 def build_node_pools(

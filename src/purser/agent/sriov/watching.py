@@ -62,7 +62,7 @@ class SriovPlugins:
         kubelet: KubeletBooks,
         metrics: AgentMetrics,
         failures: ObjectFailures,
-        tell: ReportEvent,
+        report_event: ReportEvent,
         on_refused: Callable[[AllocationRefused], None],
         neighbours: GpuNeighbours | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class SriovPlugins:
         self._kubelet = kubelet
         self._metrics = metrics
         self._failures = failures
-        self._tell = tell
+        self._report_event = report_event
         self._on_refused = on_refused
         self._packages = DdpPackages(settings.host_root)
         self._files = DeviceInfoFiles(settings)
@@ -178,7 +178,7 @@ class SriovPlugins:
         for note in notes:
             if note not in before:
                 log.warning("Parts of the SR-IOV configuration are ignored", note=note)
-                self._tell(AgentReason.SRIOV_CONFIG, note)
+                self._report_event(AgentReason.SRIOV_CONFIG, note)
 
     async def _ask_kubelet(self) -> bool:
         """Whether it says what containers hold."""
@@ -235,7 +235,7 @@ class SriovPlugins:
         key = f"{reason}/{resource}"
         if message and message != self._reported.get(key):
             log.warning("Found a problem with SR-IOV pools", message=message)
-            self._tell(reason, message)
+            self._report_event(reason, message)
         self._reported[key] = message
 
     def _make_plugin(self, resource: str) -> DevicePlugin:

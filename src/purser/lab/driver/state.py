@@ -217,8 +217,9 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
                 return index
         if not self.gpus:
             raise LookupError(f"node {self.node} has no GPUs")
-        which = "index 0" if len(self.gpus) == 1 else f"an index from 0 to {len(self.gpus) - 1}"
-        raise LookupError(f"node {self.node} has no GPU {gpu}: must be {which}, or a UUID")
+        last = len(self.gpus) - 1
+        known = f"an index from 0 to {last}, or a UUID" if last else "index 0, or the GPU's UUID"
+        raise LookupError(f"node {self.node} has no GPU {gpu}: must be {known}")
 
 
 def initial_state(node: str, profile: NodeProfile) -> DriverState:

@@ -84,7 +84,8 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.gpus < 0:
             raise ValueError(f"invalid gpus {self.gpus}: must be 0 or more")
         if self.family and family_of(self.family) is None:
-            raise ValueError(f"unknown family {self.family[:64]!r}: docs/vendors.md lists all families")
+            known = 'see "Devices of other vendors" in the documentation'
+            raise ValueError(f"unknown family {self.family[:64]!r}: {known}")
 
     @property
     def names(self) -> tuple[str, ...]:

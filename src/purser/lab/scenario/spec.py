@@ -343,9 +343,9 @@ def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
                 raise ScenarioError(f"{where}: unknown node {name}: must be one of {', '.join(sorted(nodes))}")
         for gpu in _gpus_of(step):
             if not 0 <= gpu.gpu < nodes[gpu.node]:
-                raise ScenarioError(
-                    f"{where}: {gpu.node} has no GPU {gpu.gpu}: must be from 0 to {nodes[gpu.node] - 1}"
-                )
+                last = nodes[gpu.node] - 1
+                known = "" if last < 0 else f": must be {'0' if not last else f'from 0 to {last}'}"
+                raise ScenarioError(f"{where}: {gpu.node} has no GPU {gpu.gpu}{known}")
 
 
 def _check_one_of(where: str, part: Any) -> None:

@@ -1,4 +1,4 @@
-"""When it is said that a part of kubelet's state is missing."""
+"""When it is said that a part of the kubelet report is missing."""
 
 from purser.agent.kubeletfacts.watching import PATIENCE_S, MissingParts
 

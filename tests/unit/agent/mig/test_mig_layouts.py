@@ -148,8 +148,8 @@ GOOD = "[{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]"
         ),
         ("[{devices: all, mig-enabled: 'true'}]", 'mig-enabled is the string "true", but must be true or false'),
         ("[3]", "[0] is 3, but must be an object"),
-        ("3", "is 3: must be a list of objects"),
-        ("[]", "is an empty list: must be a list of objects"),
+        ("3", "is 3: must be a list of at least one object"),
+        ("[]", "is an empty list: must be a list of at least one object"),
     ],
 )
 def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
@@ -161,7 +161,7 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
         wanted(layouts, "bad", gpus(A100))
     assert str(refused.value).startswith("the layouts in /etc/config.yaml: mig-configs.bad")
     assert says in str(refused.value)
-    with pytest.raises(LayoutError, match=r"layout on does not exist: use one of good$"):
+    with pytest.raises(LayoutError, match=r"layout on does not exist: use layout good$"):
         wanted(layouts, "on", gpus(A100))
 
 
@@ -169,7 +169,7 @@ def test_a_bad_layout_costs_itself_alone(bad: str, says: str) -> None:
     ("name", "offered", "says"),
     [
         ("mixed", {"1g.5gb": 7, "2g.10gb": 3}, "GPU 1 does not support 3g.20gb, only 1g.5gb, 2g.10gb: use one of"),
-        ("of-one-kind", {"1g.6gb": 4}, "GPU 0 does not support 1g.5gb, only 1g.6gb: use one of none"),
+        ("of-one-kind", {"1g.6gb": 4}, "GPU 0 does not support 1g.5gb, only 1g.6gb: use layout none"),
         ("mixed", {"1g.5gb": 6, "2g.10gb": 3, "3g.20gb": 2}, "GPU 0 has room for only 6x 1g.5gb, not 7x: use"),
     ],
 )

@@ -89,7 +89,7 @@ async def test_processes_are_reported_by_pod_and_the_gpu_is_shared_out(world, ku
     await is_told(agent, 1, "purser_agent_audit_findings", finding="foreign")
     assert await agent.metric("purser_agent_audit_findings", finding="over-memory") == 0
     (told,) = [message for reason, message in await world.events(NODE) if reason == "GpuUsedByForeignProcess"]
-    assert told == f"Processes that belong to no pod use 700 MiB of memory on GPU 0 ({a}): PID {stranger}"
+    assert told == f"A process that belongs to no pod uses 700 MiB of memory on GPU 0 ({a}): PID {stranger}"
     world.processes.stop(stranger)
     await eventually(lambda: _has(world, NODE, "GpuUseSettled"))
 
