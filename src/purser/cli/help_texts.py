@@ -1,12 +1,12 @@
 """Help texts as a terminal shows them: options are not divided at their hyphens, and examples can be copied. And what
 is said of a value that is not the number that an option takes."""
 
+import importlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import typer.core
-from typer._click import types as typer_types
 
 _HYPHEN = "\N{NON-BREAKING HYPHEN}"
 """In the place of each hyphen while lines are broken."""
@@ -24,6 +24,8 @@ _SWITCH = re.compile(r"--([a-z-]+) / --no-\1")
 
 _Context = typer.core.TyperCommand.context_class
 _Formatter = _Context.formatter_class
+# Of the click that typer uses: some versions of typer depend on it, others contain it.
+_types: Any = importlib.import_module(".types", _Context.__module__.rpartition(".")[0])
 
 
 class HelpFormatter(_Formatter):  # type: ignore[misc, valid-type]  # typer does not export the type
@@ -52,14 +54,14 @@ def format_help_texts() -> None:
     """Let all commands use it. Typer makes contexts of a command by itself, all of this one class, and types of
     numbers."""
     _Context.formatter_class = HelpFormatter
-    for kind in (typer_types.IntParamType, typer_types.IntRange, typer_types.FloatParamType, typer_types.FloatRange):
-        kind.fail = _fail_number  # type: ignore[method-assign, assignment]  # typer has no other place for the words
+    for kind in (_types.IntParamType, _types.IntRange, _types.FloatParamType, _types.FloatRange):
+        kind.fail = _fail_number  # typer has no other place for the words
 
 
 def _fail_number(kind: Any, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
     """In the place of typer's ``'x' is not a valid int range.`` and ``0 is not in the range x>=1.``"""
     value = message.partition(" is not ")[0]
-    what = "a whole number" if isinstance(kind, typer_types.IntParamType) else "a number"
+    what = "a whole number" if isinstance(kind, _types.IntParamType) else "a number"
     raise typer.BadParameter(f"{value} is not {what}{_bounds(kind)}.", ctx, param)
 
 
