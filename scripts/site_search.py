@@ -7,7 +7,7 @@ from typing import Any
 
 BOOSTS = {"how-do-i.md": 4.0}
 """By page; 1 for all others but these."""
-LESS = ("migrating/", "architecture.md", "benchmarks.md", "correctness.md", "decisions.md", "options.md")
+LESS = ("migrating/", "architecture.md", "benchmarks.md", "correctness.md", "decisions.md")
 """Pages that have most words in them, and the answer to few questions."""
 LESS_BOOST = 0.5
 
