@@ -288,7 +288,7 @@ async def test_what_cannot_be_healed_by_waiting_ends_the_process_with_its_own_er
 async def test_a_secret_without_a_key_ends_the_process_with_its_own_error(world):
     body = {"metadata": {"name": GRANT_KEY_SECRET, "namespace": NAMESPACE}, "data": {"key.pem": "bm8="}}
     await world.client.create(SECRETS, body)
-    with pytest.raises(SigningKeyError, match="delete it"):
+    with pytest.raises(SigningKeyError, match="delete the Secret"):
         await run(SETTINGS, world.config, asyncio.Event())
 
 

@@ -10,7 +10,7 @@ from tests.tiers import examples
 from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
-from purser.core.fleet.arrays import KINDS, FleetArrays
+from purser.core.fleet.arrays import POD_KINDS, FleetArrays
 from purser.core.fleet.consistency import stale_rows
 from purser.core.fleet.facts import CORDONED, FleetNodeFacts, GpuFacts, Take
 from purser.core.fleet.live import links_of, node_facts
@@ -98,7 +98,7 @@ class Events(RuleBasedStateMachine):
             cpu_free_milli=node.cpu_free_milli - sum(take.cpu_milli for _, take in taken),
             memory_free_mib=node.memory_free_mib - sum(take.memory_mib for _, take in taken),
             pods_free=node.pods_free - len(taken),
-            kinds=tuple((min(take.kind, KINDS - 1), 1) for _, take in taken if take.kind is not None),
+            kinds=tuple((min(take.kind, POD_KINDS - 1), 1) for _, take in taken if take.kind is not None),
         )
 
 
