@@ -129,7 +129,7 @@ REFUSED = {
     "0.5",
     "kai/huge": "exceeds the memory of any GPU: must be a number of MiB, such as 16384",
     "kai/rewritten": "disable that webhook (docs/migrating/kai.md)",
-    "hami/in-bytes": 'nvidia.com/gpumem "16Gi" is not an integer number of MiB: use 16384',
+    "hami/in-bytes": 'nvidia.com/gpumem "16Gi" must be in MiB without a suffix: use 16384',
     "nvidia/all-devices": "remove it and ask for GPUs with nvidia.com/gpu in the limits",
     "nvidia/named-node": "use a node selector or node affinity instead",
 }

@@ -141,5 +141,7 @@ def _limit(quota: ResourceQuota, resource: str) -> int | None:
     try:
         return quantity_ceil(hard[resource])
     except QuantityError as error:
-        log.warning("A quota's limit is invalid and ignored", quota=key_of(quota), resource=resource, error=str(error))
+        log.warning(
+            "A quota's limit is invalid, so it is ignored", quota=key_of(quota), resource=resource, error=str(error)
+        )
         return None

@@ -142,7 +142,7 @@ class Informer(Generic[T]):
                     await self._advance()
                 except GoneError as error:
                     self._error, self._version = error, None
-                    await self._pause("The watched version has expired, listing again", error)
+                    await self._pause("The watch's resource version has expired; listing again", error)
                 except KubeError as error:
                     self._error = error
                     await self._pause("Watching failed", error)

@@ -28,6 +28,6 @@ class FailureReason(ExplainedReason):
     FAILED = (
         "HandlingFailed",
         "any object",
-        "Purser failed to handle this object because of a bug, and continues with other objects.",
+        "Purser could not handle this object because of a bug. Other objects are not affected.",
         "Report the bug with the log line, and describe what is unusual about the object.",
     )

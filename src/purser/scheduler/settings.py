@@ -158,9 +158,9 @@ class WebhookSettings:
         str,
         Option(
             (
-                "While no replica responds, Ignore: pods are admitted, and GPU pods wait (from Kubernetes 1.28 on, GPU "
-                "pods that must not miss the webhook are rejected); Fail: all pods are rejected, including those "
-                "without GPUs."
+                "What happens to new pods while no replica of the webhook responds. Ignore: they are admitted, and GPU "
+                "pods wait; from Kubernetes 1.28 on, GPU pods that could not wait are rejected. Fail: all pods are "
+                "rejected, even those without GPUs."
             ),
             name="webhook-failure-policy",
             value="webhook.failurePolicy",

@@ -85,7 +85,7 @@ def drawn(shown: Shown, cells: int, lines: int) -> list[Line]:
     if layout.has_views:
         found.append(_views(shown, cells))
     if layout.has_notes and shown.state is not None:
-        found.append((Span(GAP.join(_notes(shown.state)), Style.BUSY),))
+        found.append((Span(GAP.join(_notes(shown.state)), Style.NOTICE),))
     if shown.screen.help:
         found += _page(help_lines(shown.state), shown.screen.page_top, cells, layout.height + 1)
     elif shown.screen.details:
@@ -110,7 +110,7 @@ def _views(shown: Shown, cells: int) -> Line:
     for view, name in names.items():
         spans += [Span(name, Style.CHOSEN if view is screen.view else Style.PLAIN), Span(" ")]
     if screen.find:
-        spans.append(Span(f"/{clean(screen.find)} ({len(shown.table.rows)})", Style.BUSY))
+        spans.append(Span(f"/{clean(screen.find)} ({len(shown.table.rows)})", Style.NOTICE))
     return tuple(spans)
 
 

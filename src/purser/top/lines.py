@@ -20,7 +20,7 @@ class Style(StrEnum):
     TITLE = "title"
     CHOSEN = "chosen"
     """The row of the cursor, the view that is shown."""
-    BUSY = "busy"
+    NOTICE = "notice"
     BAD = "bad"
     FAINT = "faint"
 

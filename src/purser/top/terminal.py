@@ -21,7 +21,7 @@ _COLOURS = {
     Style.HEAD: "1",
     Style.TITLE: "1",
     Style.CHOSEN: "7",
-    Style.BUSY: "33",
+    Style.NOTICE: "33",
     Style.BAD: "31",
     Style.FAINT: "2",
 }

@@ -56,7 +56,7 @@ class Streams:
         numbers."""
         feed = request[FEED]
         if (SESSION in request and feed.watchers >= MAX_STREAMS_OF_A_VIEWER) or not self._has_room_for(feed):
-            raise web.HTTPServiceUnavailable(text="too many pages are open: close some, then reload this one\n")
+            raise web.HTTPServiceUnavailable(text="too many pages are open: close some of yours, or try again later\n")
         with self._counted(request, feed):
             try:
                 writer = await _Writer.begin(request)

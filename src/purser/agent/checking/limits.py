@@ -40,7 +40,10 @@ def _hami_core_result(settings: AgentSettings) -> CheckResult:
         preloads = read_head(folder / PRELOAD_FILE, _MAX_PRELOAD_FILE_BYTES).decode(errors="replace")
     except OSError as error:
         return CheckResult(
-            "HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _BOTH_OR_NEITHER
+            "HAMi-core",
+            CheckState.WARNING,
+            f"{settings.hami_core_dir}/{PRELOAD_FILE}: {error.strerror or error}",
+            "Make the file readable, or remove both of HAMi-core's files.",
         )
     if LIBRARY_FILE not in preloads:
         message = (

@@ -108,7 +108,7 @@ class MpsDaemon:
             try:
                 await self._control.set_compute_mode(self.uuid, SHARED)
             except MpsError as error:
-                log.warning("A GPU stays in exclusive compute mode", uuid=self.uuid, error=str(error))
+                log.warning("Cannot reset a GPU's compute mode; it stays exclusive", uuid=self.uuid, error=str(error))
 
     async def _adopt(self) -> None:
         """Go on with the daemon that an agent before this one started, where it answers; else its clients are lost."""

@@ -40,6 +40,7 @@ from purser.core.decisions.records import (
     RequestSeen,
     SchedulingStart,
 )
+from purser.core.decisions.simulation import describe_scores
 from purser.core.decisions.transcript import counted_reasons
 from purser.core.device.limits import exceeded_limits
 from purser.core.fleet import NO_NOMINATED_USAGE, Fleet, NominatedUsage
@@ -260,8 +261,7 @@ class SchedulingReplay:
         if logged not in found.fits:
             return f"the pod does not fit on the logged node, but node {name} has room"
         there = float(found.scores[found.fits.index(logged)])
-        tie_note = "; of equal nodes, the first is chosen" if there == score else ""
-        return f"{self._words} scores node {name} {score:.6g}, but the logged node {there:.6g}{tie_note}"
+        return describe_scores(self._words, name, score, there)
 
     def _place(self, record: PodPlaced) -> DecisionDifference | None:
         (request, left, held, _), name = self.asked(record), self.node(record.node)

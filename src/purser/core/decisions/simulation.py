@@ -147,10 +147,16 @@ class SimulationReplay:
                 else f"{self._policy} scores the node {score!r}"
             )
         else:
-            equal = "; of equal nodes, the first is chosen" if there == score else ""
-            difference = f"{self._policy} scores node {name} {score:.6g}, but the logged node {there:.6g}{equal}"
+            difference = describe_scores(self._policy, name, score, there)
         pros = self._table.policy.why(view(self._fleet, shape, np.array([row], np.intp)), gpus) if gpus else ""
         return f"{difference}: {pros}" if pros else difference
+
+
+def describe_scores(policy: str, node: str, score: float, logged: float) -> str:
+    """How a policy's choice differs from the logged node, which fits as well."""
+    if score == logged:
+        return f"{policy} scores node {node} and the logged node equally ({score:.6g}), and chooses the first of them"
+    return f"{policy} scores node {node} {score:.6g}, and the logged node {logged:.6g}"
 
 
 def describe_shape(shape: PodShape) -> str:

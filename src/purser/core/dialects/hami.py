@@ -74,8 +74,8 @@ RECORDS: Mapping[str, str] = {
     VGPU_TIME: "When the pod was assigned its GPUs, in seconds since 1970. Only on nodes that HAMi's scheduler "
     "manages.",
     DEVICES_ALLOCATED: "The grant's GPUs.",
-    DEVICES_TO_ALLOCATE: "The grant's GPUs for HAMi's device plugin, which clears the value. Only on nodes that it "
-    "serves.",
+    DEVICES_TO_ALLOCATE: "The grant's GPUs for HAMi's device plugin, which clears the value. Only on nodes that "
+    "the plugin serves.",
     MIG_ALLOCATIONS: "The grant's GPU instances.",
     BIND_PHASE: "`allocating` on nodes that HAMi's device plugin serves: it changes the value to `success` or "
     "`failed`. On other nodes, `success` or `failed` for pods that HAMi's scheduler placed.",

@@ -82,15 +82,14 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
     try:
         value = whole_number(text)
     except NotWholeError as error:
-        problems.add(
-            f"{_subject(container, resource, text)} is not an integer number of MiB{_suggest_mib(error.in_bytes)}"
-        )
+        hint = _suggest_mib(error.in_bytes) or ", as a whole number such as 16384"
+        problems.add(f"{_subject(container, resource, text)} must be in MiB without a suffix{hint}")
         return None
     if value < 1:
         problems.add(f"{_subject(container, resource, text)} is not an amount of memory: must be 1 or more MiB")
         return None
     if value > MAX_DEVICE_MEMORY_MIB:
-        hint = _suggest_mib(Decimal(value))
+        hint = _suggest_mib(Decimal(value)) or ": must be in MiB, such as 16384"
         problems.add(f"{_subject(container, resource, text)} exceeds the memory of any device{hint}")
         return None
     return value
@@ -134,4 +133,4 @@ def _subject(container: ContainerSpec, resource: str, text: str) -> str:
 
 def _suggest_mib(in_bytes: Decimal | None) -> str:
     mib = int(in_bytes / MIB) if in_bytes is not None else 0
-    return f": use {mib}" if 1 <= mib <= MAX_DEVICE_MEMORY_MIB else ": must be in MiB without a suffix, such as 16384"
+    return f": use {mib}" if 1 <= mib <= MAX_DEVICE_MEMORY_MIB else ""

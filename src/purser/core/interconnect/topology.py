@@ -44,7 +44,9 @@ def topology(devices: Sequence[Device]) -> Topology:
     """The topology of a node's devices, in their order."""
     links = [{link.peer: link for link in device.links} for device in devices]
     pairs = {
-        (i, j): _pcie_or_numa(devices[i], devices[j], links[i].get(devices[j].uuid), links[j].get(devices[i].uuid))
+        (i, j): _score_with_numa_fallback(
+            devices[i], devices[j], links[i].get(devices[j].uuid), links[j].get(devices[i].uuid)
+        )
         for i, j in combinations(range(len(devices)), 2)
     }
     return Topology(
@@ -98,7 +100,7 @@ def numa_level(one: Collection[int], other: Collection[int]) -> PcieLevel | None
     return PcieLevel.CROSS_CPU if set(one).isdisjoint(other) else PcieLevel.SAME_CPU
 
 
-def _pcie_or_numa(one: Device, other: Device, there: Link | None, back: Link | None) -> int:
+def _score_with_numa_fallback(one: Device, other: Device, there: Link | None, back: Link | None) -> int:
     """NUMA nodes give the distance where neither end knows its place on PCIe."""
     score = pair_score(there, back)
     if _farther_level(there, back) is not None:

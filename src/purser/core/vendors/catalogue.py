@@ -47,7 +47,7 @@ def _problems_of(family: DeviceFamily) -> Iterator[str]:
     if (family.register is None) == (family.capacity is None):
         yield f"must set either register or capacity for {family.name}"
     if family.register is not None and (family.register.encoding is Encoding.PROFILES) != bool(family.register.id):
-        yield f"must set register.id for {family.name} if its devices are registered by profile, and only then"
+        yield f"must set register.id for {family.name} if, and only if, its devices are registered by profile"
     by_cores = family.capacity is not None and family.capacity.counted_by is CountedBy.CORES
     if by_cores and family.cores is None:
         yield f"counts devices of {family.name} by cores but does not name a resource for cores"

@@ -89,12 +89,12 @@ def _check_container(container: Obj, where: str, spec: Obj) -> Iterator[Cause]:
         if mount.get("name") not in volumes:
             field = f"{where}.volumeMounts[{index}].name"
             yield Cause("FieldValueNotFound", field, f'Not found: "{mount.get("name", "")}"')
-    yield from _check_places(container.get("volumeMounts") or (), f"{where}.volumeMounts")
+    yield from _check_mount_paths(container.get("volumeMounts") or (), f"{where}.volumeMounts")
     yield from duplicate_names(container.get("ports") or (), f"{where}.ports")
     yield from check_resources(container.get("resources") or {}, f"{where}.resources")
 
 
-def _check_places(mounts: Sequence[Obj], path: str) -> Iterator[Cause]:
+def _check_mount_paths(mounts: Sequence[Obj], path: str) -> Iterator[Cause]:
     places = [mount.get("mountPath", "") for mount in mounts]
     for index, place in enumerate(places):
         if place in places[:index]:

@@ -119,18 +119,18 @@ def status(quota: Obj, here: Iterable[Obj]) -> Obj:
     kept = {name: amount for name, amount in known.items() if name in hard and not is_counted(name)}
     used: dict[str, str] = dict.fromkeys(filter(is_counted, hard), "0")
     for pod in here:
-        used = amounts.add(used, _counted(quota, pod))
+        used = amounts.add(used, _counted_usage(quota, pod))
     return {"hard": hard, "used": {**kept, **used}}
 
 
 def moved(quota: Obj, before: Obj | None, after: Obj | None) -> dict[str, str]:
     """A quota's `status.used` once a pod has changed. None: not there."""
     used: dict[str, str] = quota["status"]["used"]
-    less, more = (_counted(quota, pod) if pod else {} for pod in (before, after))
+    less, more = (_counted_usage(quota, pod) if pod else {} for pod in (before, after))
     return used if less == more else amounts.add(amounts.subtract(used, less), more)
 
 
-def _counted(quota: Obj, pod: Obj) -> dict[str, str]:
+def _counted_usage(quota: Obj, pod: Obj) -> dict[str, str]:
     if not matches(quota, pod):
         return {}
     hard = hard_limits(quota)

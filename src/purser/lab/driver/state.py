@@ -246,7 +246,7 @@ def _initial_gpu(node: str, profile: NodeProfile, index: int) -> GpuState:
         model=model,
         minor=index,
         pci=pci_address(gpu.pci),
-        levels=tuple(_level(profile, index, other) for other in range(len(profile.gpus))),
+        levels=tuple(_pcie_level(profile, index, other) for other in range(len(profile.gpus))),
         nvlinks=tuple(_nvlinks(profile, index)),
         fabric=profile.fabric,
         since_us=time.time_ns() // 1000,
@@ -254,7 +254,7 @@ def _initial_gpu(node: str, profile: NodeProfile, index: int) -> GpuState:
     )
 
 
-def _level(profile: NodeProfile, one: int, other: int) -> int:
+def _pcie_level(profile: NodeProfile, one: int, other: int) -> int:
     if one == other:
         return 0
     level = profile.level_between(one, other)

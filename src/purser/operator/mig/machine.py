@@ -210,7 +210,7 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
     if not result.differs:
         return end(progress, SUCCESS, "the layout is already applied")
     if _is_outdated(progress, fleet, change):
-        return abandon(progress, "the node changed after its MIG layout was compared")
+        return abandon(progress, "the node changed after its MIG layout was checked")
     if node.name not in may_empty:
         return NodeStep(
             waits=fleet.unavailable_limit_text,

@@ -71,7 +71,9 @@ class Expectations:
         if await until(self._met.wait(), asyncio.sleep(seconds)):
             return set()
         first = sorted(self._open)[:3]
-        log.warning("Own writes were not observed in time, relisting", count=len(self._open), some=first)
+        log.warning(
+            "The operator's own writes were not observed in time; listing again", count=len(self._open), some=first
+        )
         resources = {resource for resource, _ in self._open}
         self._open.clear()
         self._update()

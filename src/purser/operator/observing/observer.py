@@ -115,7 +115,7 @@ class Observer:
         """Why what is awaited was not listed yet."""
         self._no_version: KubeError | None = None
         self._node_views: dict[str, NodeView] = {}
-        self._pod_views: dict[str, OperandPod] = {}
+        self._operand_pods: dict[str, OperandPod] = {}
         self._config_maps: dict[str, object] = {}
         self._node_features = False
         self._attach()
@@ -203,7 +203,7 @@ class Observer:
             policies=self._policies.store,
             nodes=self._nodes.store,
             node_views=self._node_views,
-            pod_views=self._pod_views,
+            operand_pods=self._operand_pods,
             owned=tuple(informer.store for kind, informer in self._owned.items() if kind in self._served),
             rivals=self._rivals.store if RIVALS in self._served else {},
             budgets=self._budgets.store if self._budgets is not None else {},
@@ -237,7 +237,7 @@ class Observer:
         self._watch(self._policies, None)
         self._watch(self._nodes, ViewCache(self._node_views, node_view))
         self._nodes.add_handler(self._read_facts, lambda _, node: self._read_facts(node))
-        self._watch(self._pods, ViewCache(self._pod_views, pod_view))
+        self._watch(self._pods, ViewCache(self._operand_pods, pod_view))
         self._watch(self._rivals, None)
         for informer in self._owned.values():
             views = ViewCache(self._config_maps, config_view) if informer.resource is CONFIG_MAPS else None
@@ -264,7 +264,7 @@ class Observer:
         """Unreadable ones are reported; discovery rewrites them later."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:
-            message = f"The node facts in annotation {NODE_FACTS_ANNOTATION} are invalid and ignored"
+            message = f"The node facts in annotation {NODE_FACTS_ANNOTATION} are invalid, so they are ignored"
             log.warning("Ignoring invalid node facts", node=node.metadata.name)
             self._client.failures.malformed(NODES, node, message)
 

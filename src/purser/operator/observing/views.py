@@ -255,7 +255,7 @@ class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
     policies: Store[Any]
     nodes: Store[Node]
     node_views: Store[NodeView]
-    pod_views: Store[OperandPod]
+    operand_pods: Store[OperandPod]
     owned: tuple[Store[Raw], ...]
     """Of each kind that the operator makes and that is served. Others' objects are among RuntimeClasses and ConfigMaps
     only."""
@@ -285,7 +285,7 @@ def snapshot_of(
         foreign=frozenset(ObjectKey.of(obj) for obj in owned if not is_ours(obj) and obj["kind"] != CONFIG_MAPS.kind),
         rivals=tuple(sorted(known.rivals)),
         settled=dict(settled),
-        pods=tuple(_in_order(known.pod_views)),
+        pods=tuple(_in_order(known.operand_pods)),
         budgets=tuple(_budgets(known)),
         service_monitors=known.service_monitors,
         node_features=known.node_features,

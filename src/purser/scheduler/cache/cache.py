@@ -328,8 +328,8 @@ class ClusterCache:
         try:
             own, has_hami_plugin = own_inventory(node, problems), hami_inventory(node) is not None
         except InventoryError as error:
-            log.warning("A node's inventory is invalid and ignored", node=name, error=str(error))
-            self._report_node(name, f"The node's inventory is invalid and ignored: {error}")
+            log.warning("A node's inventory is invalid, so it is ignored", node=name, error=str(error))
+            self._report_node(name, f"The node's inventory is invalid, so it is ignored: {error}")
         others = devices_of_other_plugins(node, own, self._families)
         for problem in (*problems, *others.problems):
             log.warning("Parts of a device registration are ignored", node=name, error=problem)
@@ -443,7 +443,7 @@ class ClusterCache:
         """
         uid, sentence = pod.metadata.uid, "A change to the grant in the pod's annotations is ignored"
         if uid not in self._verified:
-            sentence = "The grant in the pod's annotations is invalid and ignored"
+            sentence = "The grant in the pod's annotations is invalid, so it is ignored"
             self._dispute(pod, problem)
         if self._untrusted.get(uid) != problem:
             self._untrusted[uid] = problem

@@ -127,9 +127,9 @@ class Kubelets:
             else:
                 self._fleet.forget_kubelet(name)
         except (ReportError, TopologyError, KubeletStartError) as error:
-            log.warning("Ignoring an invalid kubelet report", node=name, error=str(error))
+            log.warning("The report on a node's kubelet is invalid, so it is ignored", node=name, error=str(error))
             self._fleet.forget_kubelet(name)
-            self.on_unreadable(name, f"The report on the node's kubelet is invalid and ignored: {brief(error)}")
+            self.on_unreadable(name, f"The report on the node's kubelet is invalid, so it is ignored: {brief(error)}")
 
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)

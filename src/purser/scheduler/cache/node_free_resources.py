@@ -54,7 +54,7 @@ class NodeFreeResources:
         try:
             self._sizes[name] = allocatable(node)
         except QuantityError as error:
-            log.warning("A node's allocatable resources are invalid and ignored", node=name, error=str(error))
+            log.warning("A node's allocatable resources are invalid, so they are ignored", node=name, error=str(error))
             self._forget_size(name)
         self._notify(name)
 
@@ -122,5 +122,5 @@ def _resources(pod: Pod) -> EffectiveRequests:
     try:
         return pod_resources(pod_spec(pod))
     except QuantityError as error:
-        log.warning("A pod's resource requests are invalid and ignored", pod=key_of(pod), error=str(error))
+        log.warning("A pod's resource requests are invalid, so they are ignored", pod=key_of(pod), error=str(error))
         return EffectiveRequests()

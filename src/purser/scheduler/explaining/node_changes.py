@@ -49,10 +49,10 @@ def _candidates(trial: Trial) -> list[str]:
     says no more), or for kube-scheduler, since agents do not list what such GPUs have."""
     rejected = trial.refused.rejections.items()
     unlisted = [name for name, each in rejected if each.reason is FilterReason.RESOURCES and each.about in AMOUNTS]
-    return [name for name in (*trial.refused.refusals, *unlisted) if _has_cordoned(trial, name)]
+    return [name for name in (*trial.refused.refusals, *unlisted) if _has_cordoned_gpus(trial, name)]
 
 
-def _has_cordoned(trial: Trial, name: str) -> bool:
+def _has_cordoned_gpus(trial: Trial, name: str) -> bool:
     node = trial.cluster.node_object(name)
     return node is not None and bool(_cordoned_uuids(node))
 

@@ -75,14 +75,14 @@ def test_a_container_without_any_device_makes_no_request(limits):
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ({"mem": "16Gi"}, 'container "train": nvidia.com/gpumem "16Gi" is not an integer number of MiB: use 16384'),
+        ({"mem": "16Gi"}, 'container "train": nvidia.com/gpumem "16Gi" must be in MiB without a suffix: use 16384'),
         ({"mem": "512Mi"}, "512"),
         ({"mem": "1.5Gi"}, "1536"),
         ({"mem": "16G"}, "exceeds the memory of any device: use 15258"),
         ({"mem": str(16 * 2**30)}, "exceeds the memory of any device: use 16384"),
-        ({"mem": "much"}, "is not an integer number of MiB: must be in MiB without a suffix, such as 16384"),
+        ({"mem": "much"}, "must be in MiB without a suffix, as a whole number such as 16384"),
         ({"mem": "1e99"}, "exceeds the memory of any device"),
-        ({"mem": "1e999999999"}, "is not an integer number of MiB"),
+        ({"mem": "1e999999999"}, "must be in MiB without a suffix"),
         ({"mem": -5}, "is not an amount of memory"),
         ({"percent": -1}, 'nvidia.com/gpumem-percentage "-1" is out of range'),
         ({"percent": 101}, "of one GPU's memory from 1 to 100"),
@@ -101,7 +101,7 @@ def test_a_container_without_any_device_makes_no_request(limits):
         ),
         ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
         ({"gpu": 1, "mem": 10, "priority": 2}, "0 is high, 1 is low) from 0 to 1"),
-        ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not an integer number of MiB: use 8192'),
+        ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" must be in MiB without a suffix: use 8192'),
         ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
         (
             {"vgpu": 1, "vnum": 1},

@@ -26,8 +26,11 @@ def test_names_and_types_are_those_of_the_exporters_default_file() -> None:
 
 def test_every_metric_says_where_it_is_from_and_in_which_unit() -> None:
     bare = {metric.name for metric in METRICS if not metric.unit and metric.type is not DcgmType.LABEL}
-    # An Xid, and two that are 0 or 1.
+    # An Xid, counts that the name says, and two that are 0 or 1.
     assert bare == {
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+        "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
         "DCGM_FI_DEV_XID_ERRORS",
         "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
         "DCGM_FI_DEV_ROW_REMAP_FAILURE",

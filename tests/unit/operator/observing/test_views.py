@@ -287,7 +287,7 @@ def known(names: list[str], **others: Any) -> ObservedState:
         policies={name: {"metadata": {"name": name}} for name in names},
         nodes={name: Node(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
         node_views={name: NodeView(name=name) for name in names},
-        pod_views={f"n/{name}": pod(name) for name in names},
+        operand_pods={f"n/{name}": pod(name) for name in names},
         rivals=dict.fromkeys(names),
         budgets={},
         policy_version="v1",

@@ -61,7 +61,7 @@ def test_a_pod_with_malformed_amounts_is_reported_once_and_counts_as_a_pod() -> 
     with capture_logs() as logs:
         rooms.put_pod(a_pod("a", cpu="plenty"))
         rooms.put_pod(a_pod("a", cpu="plenty", labels={"app": "x"}))
-    assert [log["event"] for log in logs] == ["A pod's resource requests are invalid and ignored"]
+    assert [log["event"] for log in logs] == ["A pod's resource requests are invalid, so they are ignored"]
     assert fleet.free_resources("n") == FreeResources(8000, 64 * 1024, 109)
 
 
@@ -70,7 +70,7 @@ def test_a_node_with_malformed_amounts_is_reported_once_and_not_limited() -> Non
     with capture_logs() as logs:
         rooms.put_node(a_node(cpu="plenty"))
         rooms.put_node(a_node(cpu="plenty"))
-    assert [log["event"] for log in logs] == ["A node's allocatable resources are invalid and ignored"]
+    assert [log["event"] for log in logs] == ["A node's allocatable resources are invalid, so they are ignored"]
     assert fleet.free_resources("n") == FreeResources()
     rooms.put_node(a_node())
     assert fleet.free_resources("n").cpu_free_milli == 8000

@@ -34,9 +34,9 @@ class Capacity(msgspec.Struct, frozen=True):
     removed: tuple[str, ...]
 
 
-def with_plugins_of(state: DeviceManagerState, by_plugins: DeviceManagerState) -> DeviceManagerState:
+def with_plugins_of(state: DeviceManagerState, source: DeviceManagerState) -> DeviceManagerState:
     """The state with the half of another that plugins change."""
-    return replace(state, resources=by_plugins.resources, removed=by_plugins.removed)
+    return replace(state, resources=source.resources, removed=source.removed)
 
 
 def register(state: DeviceManagerState, resource: str, options: PluginOptions) -> DeviceManagerState:

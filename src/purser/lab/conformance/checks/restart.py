@@ -116,7 +116,7 @@ CHECKS = (
     Check("reregister-refused", "The plugin retries when kubelet refuses its registration.", _check_refusal, _NEEDS),
     Check(
         "reregister-socket-kept",
-        "The plugin registers again when only kubelet's socket was replaced.",
+        "The plugin registers again when only kubelet's socket is replaced.",
         _check_socket_replaced,
         _NEEDS,
     ),
