@@ -116,7 +116,7 @@ WAITING = {
     "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
     "nvidia/time-slicing": Waits(
-        ("Remove -SHARED, and for a share of a GPU, " + INSTEAD,), "didn't match Pod's node affinity"
+        ("replicas of a GPU: remove it, and for a share of a GPU, " + INSTEAD,), "didn't match Pod's node affinity"
     ),
     "nvidia/shared": Waits((INSTEAD,), "2 Insufficient nvidia.com/gpu.shared"),
     "nvidia/mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-1g.5gb"),
