@@ -15,7 +15,7 @@ async def test_the_demonstration_needs_no_kubectl_and_ends_by_itself(monkeypatch
     assert lost.count("Unhealthy") == 1
     assert "share   main        t4-4-0   1      7680         50" in replaced
     assert "Healthy" in recovered and "Unhealthy" not in recovered
-    assert "pod default/share ends: fits t4-4-0" in waits
+    assert "pod default/share is deleted: the pod then fits on t4-4-0" in waits
     assert "whole   main        t4-4-0   0,1,2,3" in started
     assert "kubectl is not on your PATH" in started
 

@@ -12,7 +12,7 @@ import msgspec
 
 from purser.adapters.cordoning import UnknownGpuError, cordon_gpus, uncordon_gpus
 from purser.adapters.nodes import InventoryError, inventory_of
-from purser.adapters.occupancy import EvictionRules, closed_nodes, occupancy_of
+from purser.adapters.occupancy import EvictionRules, occupancy_of, unavailable_nodes
 from purser.adapters.reasons import PlanReason
 from purser.adapters.replacements import ReplacementError, ReplacementProgress, replacement_progress, replacements
 from purser.core.node.cordons import cordoned_gpus
@@ -236,8 +236,8 @@ class PlanRun:
             node = self._nodes.store.get(room.node)
             if node is None:
                 raise PlanStoppedError(f"node {room.node} no longer exists")
-            if closed_nodes([node]):
-                raise PlanStoppedError(f"node {room.node} is cordoned, or not ready")
+            if unavailable_nodes([node]):
+                raise PlanStoppedError(f"node {room.node} is cordoned or not ready")
             if free := set(room.uuids).difference(cordoned_gpus(node.metadata.annotations)):
                 raise PlanStoppedError(f"another client uncordoned GPUs on node {room.node}: {', '.join(sorted(free))}")
             try:

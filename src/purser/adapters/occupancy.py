@@ -62,15 +62,15 @@ def occupancy_of(
     for pod in pods:
         if fleet.ledger.grant(pod.metadata.uid) is not None:
             found[pod.metadata.uid] = _gpu_pod(pod, known, eligible, rules)
-    return Occupancy(fleet, found, allowed, closed_nodes(nodes)), problems
+    return Occupancy(fleet, found, allowed, unavailable_nodes(nodes)), problems
 
 
-def closed_nodes(nodes: Iterable[Node]) -> frozenset[str]:
+def unavailable_nodes(nodes: Iterable[Node]) -> frozenset[str]:
     """Those that take no new pods: cordoned, or not ready."""
-    return frozenset(node.metadata.name for node in nodes if _is_closed(node))
+    return frozenset(node.metadata.name for node in nodes if _is_unavailable(node))
 
 
-def _is_closed(node: Node) -> bool:
+def _is_unavailable(node: Node) -> bool:
     taints = (each for each in node.spec.taints if each.key.startswith(_NODE_CONDITION_TAINTS))
     return node.spec.unschedulable or any(each.effect in REPELLING_EFFECTS for each in taints)
 

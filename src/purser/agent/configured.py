@@ -77,7 +77,8 @@ class ConfiguredInventory:
                 mismatch = mismatch or str(error)
         if mismatch:
             is_last = each is self._last
-            mismatch = f"{each.after() if is_last else 'GPUs are served as if the MIG strategy were none'}: {mismatch}"
+            effect = each.after() if is_last else "GPUs are served as if the MIG strategy were none."
+            mismatch = f"{mismatch}. {effect}"
         else:
             self._last = each
         self.sharing = each

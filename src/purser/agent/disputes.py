@@ -250,8 +250,8 @@ class DisputeWatch:
 
     def _track_vanished(self, now: float, keys: Iterable[str]) -> None:
         """What vanished before the first look may have been reported by the previous agent: that is not taken back."""
-        patience_s = 0.0 if self.report.value is None else TEARDOWN_TIMEOUT_S
-        self._vanished = {key: self._vanished.get(key, now + patience_s) for key in keys}
+        timeout_s = 0.0 if self.report.value is None else TEARDOWN_TIMEOUT_S
+        self._vanished = {key: self._vanished.get(key, now + timeout_s) for key in keys}
 
     def _booked_uid(self, key: str) -> str:
         return next((uid for uid, pod in self._book.pods.items() if pod.grant.key == key), "")
@@ -264,8 +264,8 @@ class DisputeWatch:
     def _on_pod(self, pod: Pod) -> None:
         if is_terminal(pod) and pod.metadata.uid not in self._ended and devices_asked(pod):
             # One that ended before the first look may have been reported by the previous agent: that is not taken back.
-            patience_s = 0.0 if self.report.value is None else TEARDOWN_TIMEOUT_S
-            self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
+            timeout_s = 0.0 if self.report.value is None else TEARDOWN_TIMEOUT_S
+            self._ended[pod.metadata.uid] = self._clock.monotonic() + timeout_s
             self._look.set()
         vanished = f"{pod.metadata.namespace}/{pod.metadata.name}" in self._vanished
         if (

@@ -57,7 +57,9 @@ def backtest(
             "--dump", help="File with the output of kubectl get events,pods,nodes -A -o json. May be repeated."
         ),
     ] = None,
-    prometheus: Annotated[str | None, typer.Option(help="URL of a Prometheus that scrapes kube-state-metrics.")] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(help="URL of a Prometheus server that scrapes kube-state-metrics.")
+    ] = None,
     since: Annotated[str, typer.Option(help="With --prometheus: how far back to read, such as 12h, 7d or 4w.")] = "7d",
     token_file: Annotated[Path | None, typer.Option(help="File that holds a bearer token for --prometheus.")] = None,
     selector: Annotated[

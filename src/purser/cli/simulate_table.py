@@ -12,8 +12,8 @@ def print_table(found: dict[str, Any], output: OutputFormat) -> None:
     show(found["policies"], columns, output, empty="", document=dict)
     for limit in found.get("bounds", ()):
         print(
-            f"With {limit['order']}, no policy can allocate more than {limit['b_percent']:.2f} % at 100 % arrived, or "
-            f"more than {limit['c_percent']:.2f} % at the end if no pod fails before {limit['c_from_percent']:.2f} %."
+            f"With {limit['order']}, no policy can allocate more than {limit['b_percent']:.2f}% at 100% arrived, or "
+            f"more than {limit['c_percent']:.2f}% at the end if no pod fails before {limit['c_from_percent']:.2f}%."
         )
 
 

@@ -62,7 +62,7 @@ def web(
     token_file: SchedulerTokenFile = None,
     certificate_authority: SchedulerCa = None,
     prometheus: Annotated[
-        str | None, typer.Option(help="URL of a Prometheus that scrapes Purser's metrics.", metavar="URL")
+        str | None, typer.Option(help="URL of a Prometheus server that scrapes Purser's metrics.", metavar="URL")
     ] = None,
     prometheus_token_file: Annotated[
         Path | None, typer.Option(help="File that holds a bearer token for Prometheus.")
@@ -176,7 +176,7 @@ def _serving_logins(scheduler: str, ca_file: Path | None, options: _ServerOption
         return ReadApi(scheduler, lambda: viewer.token, ca_file, viewer.namespace)
 
     @asynccontextmanager
-    async def open_source(viewer: Viewer) -> "AsyncIterator[StateSource]":
+    async def open_state_source(viewer: Viewer) -> "AsyncIterator[StateSource]":
         async with StateReader(api_of(viewer)) as reader:
             yield PolledScheduler(reader, api_of(viewer), clock, ends_when_refused=True)
 
@@ -185,7 +185,7 @@ def _serving_logins(scheduler: str, ca_file: Path | None, options: _ServerOption
             pass
         async with (
             options.history() as history,
-            serving_logins(open_source, clock, options.address, options.port, history=history) as url,
+            serving_logins(open_state_source, clock, options.address, options.port, history=history) as url,
         ):
             _print_address(url)
             await stop.wait()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=CommandGroup,
     name="webhook",
-    help="Manage the webhook configurations of installations without the Helm chart."
+    help="Print the webhook configurations, for installations without the Helm chart."
     "\n\nExample: purser webhook manifest | kubectl apply -f -",
     no_args_is_help=True,
     rich_markup_mode=None,

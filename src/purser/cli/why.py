@@ -325,7 +325,7 @@ _OUTDATED_OR_UNCHECKED = (
 
 def _places_text(found: "Suggestion") -> str:
     others = found.fits - len(found.examples)
-    return f"fits {', '.join(found.examples)}{f' and {others} more' if others else ''}"
+    return f"the pod then fits on {', '.join(found.examples)}{f' and {others} more' if others else ''}"
 
 
 def _summary(found: "Explanation") -> str:

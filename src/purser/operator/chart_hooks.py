@@ -170,7 +170,7 @@ def _stays(pod: Pod, namespace: str) -> bool:
 
 
 CLEAN_UP_POLL_PERIOD_S = 0.5
-_PARTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component in (agent,scheduler,operator)"
+_COMPONENT_SELECTOR = "app.kubernetes.io/name=purser,app.kubernetes.io/component in (agent,scheduler,operator)"
 
 
 async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Callable[[str], None]) -> None:
@@ -199,7 +199,10 @@ async def _wait_until_pods_are_gone(client: Client, namespace: str, timeout_s: f
     try:
         async with asyncio.timeout(timeout_s):
             while True:
-                names = [pod.metadata.name for pod in (await client.list(PODS, namespace, label_selector=_PARTS)).items]
+                names = [
+                    pod.metadata.name
+                    for pod in (await client.list(PODS, namespace, label_selector=_COMPONENT_SELECTOR)).items
+                ]
                 if not names:
                     return
                 await asyncio.sleep(CLEAN_UP_POLL_PERIOD_S)

@@ -46,8 +46,8 @@ class OperatorReason(ExplainedReason):
     IGNORED = (
         "Ignored",
         "ClusterPolicy",
-        "An older ClusterPolicy is the active one.",
-        "Delete one of the two policies.",
+        "The policy is ignored because an older ClusterPolicy is active.",
+        "Keep one ClusterPolicy and delete the others.",
     )
     LEAVING = (
         "Leaving",

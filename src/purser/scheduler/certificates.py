@@ -15,11 +15,11 @@ from purser import pki
 from purser.pki import KeyPair, Validity
 
 AUTHORITY_LIFETIME = timedelta(days=730)
-AUTHORITY_RENEWAL = timedelta(days=180)
+RENEW_AUTHORITY_BEFORE = timedelta(days=180)
 """A CA is followed by a new one when it has less than this left: always more than a serving certificate lives."""
 
 SERVING_LIFETIME = timedelta(days=90)
-SERVING_RENEWAL = timedelta(days=30)
+RENEW_SERVING_BEFORE = timedelta(days=30)
 
 CA_SETTLING_TIME = timedelta(hours=24)
 """How long a new CA is announced before it signs: every replica and every registration has it by then."""
@@ -86,7 +86,7 @@ def make_serving(authority: KeyPair, names: Sequence[str], now: datetime) -> Key
 
 def _renewed_authorities(authorities: Sequence[KeyPair], now: datetime) -> tuple[KeyPair, ...]:
     alive = tuple(authority for authority in authorities if is_valid_at(authority, now))
-    if not alive or expires_at(alive[-1]) - now < AUTHORITY_RENEWAL:
+    if not alive or expires_at(alive[-1]) - now < RENEW_AUTHORITY_BEFORE:
         return (*alive, make_authority(now))
     return alive
 
@@ -104,4 +104,4 @@ def _is_usable_for(serving: KeyPair, signer: KeyPair, names: Sequence[str], now:
         return False
     held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     fits = set(held) >= {pki.alternative(name) for name in names}
-    return fits and is_valid_at(serving, now) and expires_at(serving) - now >= SERVING_RENEWAL
+    return fits and is_valid_at(serving, now) and expires_at(serving) - now >= RENEW_SERVING_BEFORE

@@ -31,11 +31,11 @@ class LeadershipGate:
         self,
         may_bind: Callable[[], bool],
         catch_up: Callable[[], Awaitable[None]],
-        patience_s: float = RELIST_TIMEOUT_S,
+        timeout_s: float = RELIST_TIMEOUT_S,
     ):
         self._may_bind = may_bind
         self._catch_up = catch_up
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._term = 0
         self._open_term: int | None = None
         self._catching_up: asyncio.Task[None] | None = None
@@ -70,7 +70,7 @@ class LeadershipGate:
 
     async def _wait(self, task: asyncio.Task[None]) -> None:
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 await asyncio.shield(task)
         except TimeoutError:
             raise NotLeadingError("this replica has just become active and is still reading the cluster") from None

@@ -95,7 +95,11 @@ class ServerSettings:
     ] = None
     """Webhook and extender serve it."""
     webhook_client_ca_file: Annotated[
-        Path | None, Option("CA whose certificates clients of the webhook must present.")
+        Path | None,
+        Option(
+            "File with a CA certificate. Clients of the webhook must present a certificate from this CA. "
+            "Default: clients need no certificate."
+        ),
     ] = None
     """API servers present one where they are configured to."""
     webhook_client_names: Annotated[
@@ -116,7 +120,11 @@ class ServerSettings:
         int, Option("Port of the extender; 0 picks a free one.", minimum=0, maximum=PORT_MAXIMUM)
     ] = 8444
     extender_client_ca_file: Annotated[
-        Path | None, Option("CA whose certificates clients of the extender must present.")
+        Path | None,
+        Option(
+            "File with a CA certificate. Clients of the extender must present a certificate from this CA. "
+            "Default: clients need no certificate."
+        ),
     ] = None
     read_api_address: Annotated[str, Option("Address of the read API.")] = "0.0.0.0"
     read_api_port: Annotated[

@@ -29,11 +29,11 @@ async def serving_pages(
 
 @asynccontextmanager
 async def serving_logins(
-    open_source: SourceFactory, clock: Clock, address: str, port: int, *, history: UsageHistory | None = None
+    open_state_source: SourceFactory, clock: Clock, address: str, port: int, *, history: UsageHistory | None = None
 ) -> AsyncIterator[str]:
     """Serve people who log in, each from a source of their own, until left; else as `serving_pages`."""
     pages = Pages(clock, history)
-    app = web_app(pages, LoginAccess(Viewers(open_source, clock), pages))
+    app = web_app(pages, LoginAccess(Viewers(open_state_source, clock), pages))
     async with listening(app, address, port, limits=WEB_LIMITS) as chosen:
         yield _url(address, chosen)
 

@@ -52,8 +52,8 @@ SourceFactory = Callable[[Viewer], AbstractAsyncContextManager[StateSource]]
 class Viewers:
     """All that are being served."""
 
-    def __init__(self, open_source: SourceFactory, clock: Clock) -> None:
-        self._open_source, self._clock = open_source, clock
+    def __init__(self, open_state_source: SourceFactory, clock: Clock) -> None:
+        self._open_state_source, self._clock = open_state_source, clock
         self._views: dict[bytes, _View] = {}
 
     async def feed_of(self, viewer: Viewer) -> Feed:
@@ -87,7 +87,7 @@ class Viewers:
 
     async def _follow(self, viewer: Viewer, view: "_View") -> None:
         try:
-            async with self._open_source(viewer) as source:
+            async with self._open_state_source(viewer) as source:
                 feed = Feed(source, self._clock)
                 try:
                     await self._run_until_idle(feed, view)

@@ -135,7 +135,7 @@ async def test_a_step_that_takes_too_long_says_what_it_waits_for(cluster, case):
     ("case", "says"),
     [
         ("node gone", "node n1 no longer exists"),
-        ("node cordoned", "node n1 is cordoned, or not ready"),
+        ("node cordoned", "node n1 is cordoned or not ready"),
         ("uncordoned", "another client uncordoned GPUs on node n1: n1-0, n1-1"),
         ("unhealthy", "GPUs on node n1 are unhealthy or no longer exist: n1-0"),
     ],

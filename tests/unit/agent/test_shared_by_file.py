@@ -88,7 +88,7 @@ async def test_the_last_good_file_holds_over_a_restart(world, kubelet, configs):
     async with world.agent(**settings):
         await eventually(lambda: counts(kubelet) == {"gpu.shared": 8})
         (message,) = await eventually(lambda: told(world))
-        assert message.startswith("The last valid configuration (file default) stays in effect: ")
+        assert message.endswith(". The last valid configuration (file default) stays in effect.")
         configs.write(default="3")
         await eventually(lambda: told(world, 2))
         assert "is not an object" in (await told(world))[1], "the event is of the cause that there is now"
@@ -123,7 +123,7 @@ async def test_where_no_file_was_good_that_is_said(world, kubelet, configs):
     async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE):
         await eventually(lambda: counts(kubelet) == {"gpu": 4})
         (message,) = await eventually(lambda: told(world))
-        assert message.startswith("There was no valid file before, so the agent's options are in effect: ")
+        assert message.endswith(". The agent's options are in effect, because there has been no valid file yet.")
 
 
 async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(world, kubelet, configs):

@@ -117,7 +117,7 @@ def test_bounds_and_a_report_are_made_when_asked_for(lists: list[object], tmp_pa
     page = tmp_path / "report.html"
     done = simulate(*lists, "--policy", "best-fit", "--bound", "--report", page)
     assert done.exit_code == 0
-    assert "With seed 42, no policy can allocate more than 100.00 % at 100 % arrived" in done.stdout
+    assert "With seed 42, no policy can allocate more than 100.00% at 100% arrived" in done.stdout
     assert page.read_text().startswith("<!doctype html>")
 
 

@@ -35,8 +35,8 @@ def test_a_pod_that_waited_has_reasons_and_changes(folder):
     assert lines[3].split()[:4] == ["1", "2", "CardInsufficientMemory", "Purser"]
     assert lines[5].startswith("Each of these changes alone would have made the pod fit. Each was tried with")
     assert lines[6:] == [
-        "- container c requests 960 MiB of GPU memory instead of 9000: fits a",
-        "- pod ns/full ends: fits a",
+        "- container c requests 960 MiB of GPU memory instead of 9000: the pod then fits on a",
+        "- pod ns/full is deleted: the pod then fits on a",
     ]
     code, out, _ = here("why", "p", "-n", "ns", "--from", folder, "--at", "1970-01-01T00:17:00Z", "-o", "json")
     found = json.loads(out)

@@ -56,7 +56,7 @@ def test_a_pod_that_would_wait_is_told_why_and_what_would_help(asked):
     code, out, err = asked(POD % 9000)
     assert (code, out.splitlines()[0]) == (0, "team/p would wait: it fits none of 2 nodes")
     assert "CardInsufficientMemory" in out
-    assert "- container c requests nvidia.com/gpumem: 8000 instead of 9000: fits n" in out.splitlines()
+    assert "- container c requests nvidia.com/gpumem: 8000 instead of 9000: the pod then fits on n" in out.splitlines()
     assert "warning for the pod's author: a container requests 9000 MiB of GPU memory" in err
     document = json.loads(asked(POD % 9000, "-o", "json")[1])
     assert (document["state"], document["suggestions"][0]["text"]) == (

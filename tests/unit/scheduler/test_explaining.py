@@ -261,7 +261,7 @@ def test_gpus_that_an_agent_reports_and_kubelet_does_not_list_yet_take_no_pods()
 
 def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     gated = explained(pod("p", gpu(), schedulingGates=[{"name": "example.org/q"}]), node("n", gpus("n", 1)))
-    assert gated.objection == "the pod is waiting for its scheduling gates to be removed: example.org/q"
+    assert gated.objection == "its scheduling gates have not been removed: example.org/q"
     wrong = explained(pod("p", gpu(nvidia_com__x="1") | {"nvidia.com/gpumem": "16Gi"}), node("n", gpus("n", 1)))
     assert "nvidia.com/gpumem" in wrong.objection
     placed = explained(pod("p", gpu(1), on="n", share={"n-0": 1}), node("n", gpus("n", 1)))

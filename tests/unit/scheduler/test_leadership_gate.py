@@ -14,7 +14,7 @@ class Cluster:
     def __init__(self):
         self.active, self.reads, self.gate, self.error = True, 0, asyncio.Event(), None
         self.gate.set()
-        self.guard = LeadershipGate(lambda: self.active, self.read, patience_s=0.05)
+        self.guard = LeadershipGate(lambda: self.active, self.read, timeout_s=0.05)
 
     async def read(self):
         self.reads += 1

@@ -94,7 +94,7 @@ def test_everything_that_belongs_in_it_is_there(pages: list[str]) -> None:
     first, second = (" ".join(Page(text).text) for text in pages)
     for words in (
         "GPU placement policies on a made-up cluster",
-        "Once pods have asked for 100 % of the GPUs, best-fit has allocated",
+        "Once pods have asked for 100% of the GPUs, best-fit has allocated",
         "the choice of policy is worth",
         "At the end, spread has the fewest unplaced pods",
         "best-fit left the fewest 8-GPU pods unplaced",

@@ -49,7 +49,7 @@ class ReadApi:
         self.closed = asyncio.Event()
 
     @asynccontextmanager
-    async def open_source(self, viewer: Viewer):
+    async def open_state_source(self, viewer: Viewer):
         self.opened.append(viewer)
         try:
             if self.is_away:
@@ -65,7 +65,7 @@ class ReadApi:
 @asynccontextmanager
 async def server(api, clock=None):
     pages = Pages(PageClock())
-    app = web_app(pages, LoginAccess(Viewers(api.open_source, clock or PageClock()), pages))
+    app = web_app(pages, LoginAccess(Viewers(api.open_state_source, clock or PageClock()), pages))
     async with listening(app, LOCAL_ADDRESS, 0, limits=WEB_LIMITS) as port:
         yield f"http://{LOCAL_ADDRESS}:{port}"
 
@@ -341,7 +341,7 @@ async def test_a_refused_viewer_sees_nothing_while_the_source_closes():
 
     @asynccontextmanager
     async def slowly_closed(viewer):
-        async with api.open_source(viewer) as source:
+        async with api.open_state_source(viewer) as source:
             try:
                 yield source
             finally:

@@ -117,7 +117,7 @@ class LastWrite:
         """These were written upon this version; empty: there was no object."""
         self._resource_version, self._labels = resource_version, labels
 
-    def is_awaited(self, labels: Labels, resource_version: str) -> bool:
+    def already_wrote(self, labels: Labels, resource_version: str) -> bool:
         """Whether these are written already, as the object will show."""
         return resource_version == self._resource_version and not changes(labels, self._labels)
 
@@ -136,7 +136,7 @@ class NodeFeatureObject:
         self._pod = pod
         self._name = f"{NODE_FEATURE_PREFIX}{node}"
         self._owner: Raw | None = None
-        self._written = LastWrite()
+        self._last_write = LastWrite()
         self._objects = Informer(client, NODE_FEATURES, namespace, field_selector=f"metadata.name={self._name}")
 
     async def put(self, labels: Labels) -> bool:
@@ -145,14 +145,14 @@ class NodeFeatureObject:
         owner = await self._find_owner()
         there = self._objects.store.get(f"{self._namespace}/{self._name}")
         resource_version = "" if there is None else there.metadata.resource_version
-        if self._written.is_awaited(labels, resource_version):
+        if self._last_write.already_wrote(labels, resource_version):
             return False
         metadata: Raw = {} if owner is None else {"ownerReferences": [owner]}
         if there is None:
             metadata |= {"name": self._name, "labels": {NFD_NODE_LABEL: self._node}}
             body = {"metadata": metadata, "spec": {"features": {}, "labels": labels}}
             await self._client.create(NODE_FEATURES, body, self._namespace)
-            self._written.note(labels, resource_version)
+            self._last_write.note(labels, resource_version)
             return True
         found = changes(labels, there.spec.labels)
         is_owned = owner is None or [each.uid for each in there.metadata.owner_references] == [owner["uid"]]
@@ -160,14 +160,14 @@ class NodeFeatureObject:
             return False
         patch = {"metadata": {**metadata, "labels": {NFD_NODE_LABEL: self._node}}, "spec": {"labels": found}}
         await self._client.patch_merge(NODE_FEATURES, self._name, patch, self._namespace)
-        self._written.note(labels, resource_version)
+        self._last_write.note(labels, resource_version)
         return True
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """The object."""
 
         def on_delete(_: NodeFeature) -> None:
-            self._written.forget()
+            self._last_write.forget()
             changed()
 
         self._objects.add_handler(lambda _: changed(), lambda *_: changed(), on_delete)
@@ -199,17 +199,17 @@ class NodeLabels:
         self._client = client
         self._node = node
         self._nodes = nodes
-        self._written = LastWrite()
+        self._last_write = LastWrite()
 
     async def put(self, labels: Labels) -> bool:
         """Change what differs, and remove labels that are no longer published."""
         node = self._nodes.store.get(self._node)
-        if node is None or self._written.is_awaited(labels, node.metadata.resource_version):
+        if node is None or self._last_write.already_wrote(labels, node.metadata.resource_version):
             return False
         found = changes(labels, {key: value for key, value in node.metadata.labels.items() if is_feature_label(key)})
         if found:
             await self._client.patch_merge(NODES, self._node, {"metadata": {"labels": found}})
-            self._written.note(labels, node.metadata.resource_version)
+            self._last_write.note(labels, node.metadata.resource_version)
         return bool(found)
 
     async def watch(self, changed: Callable[[], None]) -> None:

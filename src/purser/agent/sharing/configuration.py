@@ -67,8 +67,8 @@ class SharingConfig(msgspec.Struct, frozen=True):
     def after(self) -> str:
         """What holds, where this does because another could not be used."""
         if self.text:
-            return f"The last valid configuration (file {self.name}) stays in effect"
-        return "There was no valid file before, so the agent's options are in effect"
+            return f"The last valid configuration (file {self.name}) stays in effect."
+        return "The agent's options are in effect, because there has been no valid file yet."
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -170,10 +170,13 @@ class SharingConfigWatch:
             self._report_problem("")
         except SharingError as error:
             config = self.config.value or self._read_stored() or config_of(self._sharing)
-            self._report_problem(f"{config.after()}: {error}")
+            self._report_problem(f"{error}. {config.after()}")
         before = self.config.value
         if self.config.set(config) and config != before:
-            log.info("Using a device plugin configuration", file=config.name or "none")
+            if config.name:
+                log.info("Using a device plugin configuration", file=config.name)
+            else:
+                log.info("No device plugin configuration file is in effect; using the agent's options")
             for note in config.told:
                 log.warning("Check the device plugin's configuration", note=note)
             self._on_notes(config.told)

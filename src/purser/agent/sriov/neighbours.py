@@ -106,7 +106,7 @@ class GpuNeighbours:
             try:
                 fetched = await self._pods.fetch(unknown)
             except KubeError as error:
-                log.warning("Cannot get the pods that request SR-IOV devices from the API server", error=str(error))
+                log.warning("The API server did not return the pods that request SR-IOV devices", error=str(error))
         return self._pods.view(fetched).grants
 
     def check(self, turn: PoolTurn, pool: SriovPool, members: Sequence[PoolMember]) -> None:

@@ -167,8 +167,8 @@ class SriovPlugins:
                 self._text, self._config = text, config
                 self._note((*config.problems, *config.notes, *selector_problems(config)))
         except SriovConfigError as error:
-            kept = "The last valid configuration stays in effect" if self._config else "The node has no pools"
-            problem = f"{kept}: {error}"
+            kept = "The last valid configuration stays in effect." if self._config else "The node has no pools."
+            problem = f"{error}. {kept}"
         self._emit_once("", AgentReason.SRIOV_CONFIG, problem)
         return self._config
 

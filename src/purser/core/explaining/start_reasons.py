@@ -65,7 +65,7 @@ class StartReason(ExplainedReason):
         "CreateContainerConfigError",
         "Pod",
         "The container cannot be configured, for example because a ConfigMap, Secret or key is missing, or because a "
-        "device plugin is not ready to start the container.",
+        "device plugin's PreStartContainer call failed.",
         "Fix the problem that the message describes. If it is about GPUs, see the pod's events.",
     )
     CONTAINER_CREATE = (

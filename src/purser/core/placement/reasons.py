@@ -58,10 +58,10 @@ class Reason(ExplainedReason):
     NOT_MIXED = (
         "MigDevicesNotMixed",
         "GPU",
-        "The node lists MIG devices and whole GPUs under one name, and only both together are enough, but no "
-        "container can have both.",
-        "Ask for fewer devices, or ask the administrator to list the node's MIG devices under a separate name, as "
-        "MIG strategy mixed does.",
+        "The node lists MIG devices and whole GPUs under the same resource name. There are too few of either kind "
+        "alone, and a container cannot get a mix of both.",
+        "Ask for fewer devices, or ask the administrator to list the node's MIG devices under a separate resource "
+        "name, as MIG strategy mixed does.",
     )
     UUID_MISMATCH = (
         "CardUuidMismatch",

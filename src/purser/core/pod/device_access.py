@@ -359,7 +359,7 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
         plain = _plain(path)
         if _has_parent_references(path):
             yield Finding(
-                f'container "{container.name}" asks for GPUs and mounts {_truncate(path)}, a path with ".."',
+                f'container "{container.name}" asks for GPUs and has a mount at {_truncate(path)}, a path with ".."',
                 'write the path without ".."',
             )
         elif (
@@ -368,9 +368,9 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
             or (limited and (_is_within(plain, _MOUNTS_OF_LIBRARY) or plain in _MOUNTS_ABOVE_LIBRARY))
         ):
             yield Finding(
-                f'container "{container.name}" asks for GPUs and mounts {_truncate(path)}, where Purser\'s agent or '
-                "NVIDIA's runtime places its devices or the files that limit it",
-                "mount it elsewhere",
+                f'container "{container.name}" asks for GPUs and has a mount at {_truncate(path)}, where Purser\'s '
+                "agent or NVIDIA's runtime puts the container's devices or the files that enforce its limits",
+                "use another mount path",
             )
 
 

@@ -79,8 +79,9 @@ class SelectorFilter:
             if not left:
                 found = sorted({each.value(device) or "none" for device in before})
                 more = f" and {len(found) - _MAX_VALUES_SHOWN} more" if len(found) > _MAX_VALUES_SHOWN else ""
-                whom = "the only device" if len(before) == 1 else f"any of {len(before)} devices"
-                return f"{each.name} does not match {whom}: found {', '.join(found[:_MAX_VALUES_SHOWN])}{more}"
+                count = len(before)
+                match = "does not match the only device" if count == 1 else f"matches none of the {count} devices"
+                return f"{each.name} {match}: found {', '.join(found[:_MAX_VALUES_SHOWN])}{more}"
         return ""
 
     def _build_conditions(self) -> Iterator[_Condition]:

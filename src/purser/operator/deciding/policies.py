@@ -76,7 +76,9 @@ def _version(raw: Raw) -> str:
 
 def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicyStatus:
     """Of a policy that is not the active one."""
-    message = f"the older ClusterPolicy {active} is the active one: delete one of the two policies"
+    message = (
+        f"the policy is ignored because the older ClusterPolicy {active} is active: keep one and delete the others"
+    )
     old, generation = old_status(raw), generation_of(raw)
     ready = condition(READY, False, OperatorReason.IGNORED, message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(

@@ -89,7 +89,7 @@ def facts_of(node: NodeView) -> NodeFacts | None:
 MAJOR_ONLY = frozenset({"ol", "rocky", "rhel"})
 """Operating systems whose driver images are made per major version."""
 
-_KNOWN_IMAGES = (
+_OS_IMAGE_PATTERNS = (
     ("ubuntu", r"Ubuntu (?:Core )?(\d+\.\d+)"),
     ("rhel", r"Red Hat Enterprise Linux(?: \w+)* (\d+(?:\.\d+)?)"),
     ("rocky", r"Rocky Linux (\d+(?:\.\d+)?)"),
@@ -111,15 +111,15 @@ def os_of(node: NodeView) -> tuple[str, str] | None:
     facts = facts_of(node)
     known = [(node.labels.get(NFD_OS_ID_LABEL, ""), node.labels.get(NFD_OS_VERSION_LABEL, ""))]
     known += [(facts.os_id, facts.os_version)] if facts is not None else []
-    known += _parse_image_name(node.os_image)
+    known += _parse_os_image(node.os_image)
     for os_id, version in known:
         if os_id and version:
             return os_id, version.partition(".")[0] if os_id in MAJOR_ONLY else version
     return None
 
 
-def _parse_image_name(image: str) -> list[tuple[str, str]]:
-    for os_id, pattern in _KNOWN_IMAGES:
+def _parse_os_image(image: str) -> list[tuple[str, str]]:
+    for os_id, pattern in _OS_IMAGE_PATTERNS:
         if found := re.match(pattern, image):
             return [(os_id, found[1].replace(" SP", "."))]
     return []

@@ -98,7 +98,7 @@ PROGRESS_DEADLINE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
 NO_POD = "no pod yet; if this persists, check the node's free resources and the DaemonSet controller"
 NO_CONFIG = (
-    "a ConfigMap named in driver.kernelModuleConfig, repoConfig or certConfig is missing in the operator's namespace"
+    "a ConfigMap named in driver.kernelModuleConfig, repoConfig or certConfig is missing from the operator's namespace"
 )
 OLD_POD_TERMINATING = "the old pod is still terminating"
 REASONS_WITHOUT_POD = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)

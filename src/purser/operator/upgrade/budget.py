@@ -215,19 +215,19 @@ def turn(fleet: UpgradeInputs) -> UpgradeTurn:
     ready = [each for each in due if each.node.name not in skipped]
     ready.sort(key=lambda each: order(each, fleet))
     halted, held = halt_reason(fleet), hold(fleet)
-    parallel = _parallel_slots(fleet)
+    parallel_slots = _parallel_slots(fleet)
     room = fleet.max_unavailable - sum(is_unavailable(each, fleet) for each in fleet.node_progress)
     room -= sum(may_be_unavailable(each) for each in fleet.isolated)
-    slots = max(0, min(parallel, room))
+    slots = max(0, min(parallel_slots, room))
     begin: list[NodeProgress] = []
     waiting: dict[str, str] = {}
     for each in ready:
-        why = _wait_reason(each, fleet, halted, held, parallel, room)
+        why = _wait_reason(each, fleet, halted, held, parallel_slots, room)
         if why:
             waiting[each.node.name] = why
             continue
         begin.append(each)
-        parallel -= 1
+        parallel_slots -= 1
         room -= not is_unavailable(each, fleet)
     return UpgradeTurn(begin=tuple(begin), waiting=waiting, skipped=skipped, slots=slots, halted=halted, hold=held)
 
@@ -254,7 +254,7 @@ def order(progress: NodeProgress, fleet: UpgradeInputs) -> tuple[bool, bool, Nat
 
 
 def _wait_reason(
-    progress: NodeProgress, fleet: UpgradeInputs, halted: str, held: CanaryHold, parallel: int, room: int
+    progress: NodeProgress, fleet: UpgradeInputs, halted: str, held: CanaryHold, parallel_slots: int, room: int
 ) -> str:
     if halted:
         return f"the upgrade is halted: {halted}"
@@ -262,7 +262,7 @@ def _wait_reason(
         return late
     if held.why and not is_canary(progress, fleet):
         return held.why
-    if parallel <= 0:
+    if parallel_slots <= 0:
         most = counted(fleet.policy.max_parallel_upgrades, "node")
         return f"at most {most} may be upgraded at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.

@@ -146,7 +146,7 @@ class KnownCluster:
     def judge(self, pod: Pod, *, scored: bool = False) -> Judgement:
         """The verdict of every node on a pod that is not placed yet."""
         if pod.spec.scheduling_gates:
-            return Judgement(objection=(f"the pod is waiting for its scheduling gates to be removed: {_gates(pod)}"))
+            return Judgement(objection=f"its scheduling gates have not been removed: {_gates(pod)}")
         try:
             rejections = self._filters.rejections(pod)
         except (QuantityError, UnreadableError) as error:

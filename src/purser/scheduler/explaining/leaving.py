@@ -25,18 +25,19 @@ def ended_pods(trial: Trial, demand: Demand | None) -> Iterator[Suggestion]:
     names = tuple(map(key_of, found))
     with trial.cluster.without(found):
         moves = _destinations(trial, found, trial.fits(trial.pod))
-        pods = some(
-            [f"{name}{_instead(moves.get(key_of(pod), ''), pod)}" for name, pod in zip(names, found, strict=True)]
-        )
-        text = f"{'pod' if len(names) == 1 else 'pods'} {pods} {'ends' if len(names) == 1 else 'end'}"
+        notes = [_replacement_note(moves.get(name, ""), pod) for name, pod in zip(names, found, strict=True)]
+        if len(names) == 1:
+            text = f"pod {names[0]} is deleted{notes[0]}"
+        else:
+            text = f"pods {some([f'{name}{note}' for name, note in zip(names, notes, strict=True)])} are deleted"
         change = SuggestedChange(pods=names, moves=moves)
         yield from trial.suggest_if_it_fits(ChangeKind.END, text, change, trial.pod)
 
 
-def _instead(node: str, pod: Pod) -> str:
+def _replacement_note(node: str, pod: Pod) -> str:
     if not node:
         return ""
-    return f" (fits {'elsewhere on its node' if node == pod.spec.node_name else f'on {node}'} instead)"
+    return f" (its replacement fits {'elsewhere on the node' if node == pod.spec.node_name else f'on {node}'})"
 
 
 def _destinations(trial: Trial, pods: Sequence[Pod], fits: Sequence[str]) -> dict[str, str]:

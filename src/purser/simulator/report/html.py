@@ -30,7 +30,7 @@ _EXPLANATIONS = (
     (
         "Allocated",
         "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to its use. The value "
-        "at 100 % is the mean over all moments at which pods had asked for 99.5 to 100.5 % of all GPUs.",
+        "at 100% is the mean over all moments at which pods had asked for 99.5 to 100.5% of all GPUs.",
     ),
     (
         "Fragmented",
@@ -148,8 +148,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _allocation_table(runs: dict[str, list[Run]]) -> str:
     percents = sorted({percent for each in runs.values() for run in each for percent in run.allocation_percent})
-    allocated_at = [f"{'at' if place else 'allocated at'} {percent} %" for place, percent in enumerate(percents)]
-    heads = ["policy", *allocated_at, "fragmented at 100 %", "placed", "no place"]
+    allocated_at = [f"{'at' if place else 'allocated at'} {percent}%" for place, percent in enumerate(percents)]
+    heads = ["policy", *allocated_at, "fragmented at 100%", "placed", "no place"]
     rows = []
     for name, each in runs.items():
         allocated = mean_by_percent([run.allocation_percent for run in each])
@@ -174,7 +174,7 @@ def _causes_table(runs: dict[str, list[Run]]) -> str:
         [name, *(f"{mean[cause]:.2f}" for cause in causes), f"{sum(mean.values()):.2f}"] for name, mean in means.items()
     ]
     return (
-        table(heads, rows) + '<p class="note">As a percentage of all GPUs, once pods have asked for 100 % of them, or '
+        table(heads, rows) + '<p class="note">As a percentage of all GPUs, once pods have asked for 100% of them, or '
         "at the end if they never do.</p>"
     )
 
@@ -194,7 +194,7 @@ def _bounds(runs: dict[str, list[Run]]) -> list[str]:
     rows = [[order, f"{b.b_percent:.2f}", f"{b.c_percent:.2f}", f"{b.c_from_percent:.2f}"] for order, b in limits]
     return [
         "<h2>Upper bound for every policy</h2>",
-        table(["order", "at 100 % arrived", "at the end", "if no pod fails before"], rows),
+        table(["order", "at 100% arrived", "at the end", "if no pod fails before"], rows),
         '<p class="note">The bound is computed as if pods could be split '
         "freely, so no placement of whole pods can do better. The second number applies to every policy that places "
         "all pods for as long as the fragmentation policy does.</p>",
@@ -202,7 +202,7 @@ def _bounds(runs: dict[str, list[Run]]) -> list[str]:
 
 
 def _runs_table(runs: Sequence[Run]) -> str:
-    heads = ["policy", "order", "allocated at 100 %", "at 130 %", "first failure at", "placed", "no place", "pods/s"]
+    heads = ["policy", "order", "allocated at 100%", "at 130%", "first failure at", "placed", "no place", "pods/s"]
     return table(
         heads,
         [
@@ -210,7 +210,7 @@ def _runs_table(runs: Sequence[Run]) -> str:
                 run.policy,
                 run.order,
                 *(f"{run.allocation_percent[p]:.2f}" if p in run.allocation_percent else "" for p in (100, 130)),
-                "" if run.first_failure_percent is None else f"{run.first_failure_percent:.2f} %",
+                "" if run.first_failure_percent is None else f"{run.first_failure_percent:.2f}%",
                 str(run.placed),
                 str(sum(run.failed.values())),
                 f"{run.pods_per_second:.0f}",
@@ -228,7 +228,7 @@ def _waiting_table(runs: dict[str, list[TimedRun]]) -> str:
         "pending GPU-hours",
         "pods that waited",
         "mean wait, s",
-        "99 % wait less than, s",
+        "99% wait less than, s",
         "longest, s",
         "never placed",
     ]

@@ -107,13 +107,13 @@ def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
         fragments.add(name, *_mean_curve(each, "arrived", "fragmentation"))
     limits = [run.bounds for each in runs.values() for run in each if run.bounds is not None]
     if limits:
-        allocation.limit("upper bound at 100 %", sum(limit.b_percent for limit in limits) / len(limits))
+        allocation.limit("upper bound at 100%", sum(limit.b_percent for limit in limits) / len(limits))
     idle = [mean_by_key([run.idle_by_cause_percent for run in each]) for each in runs.values()]
     return [
         allocation.svg("allocation"),
         fragments.svg("fragmentation"),
         bars(
-            "Idle GPUs once 100 % have been requested, by cause",
+            "Idle GPUs once 100% have been requested, by cause",
             "% of all GPUs",
             list(runs),
             {words: [each[cause] for each in idle] for cause, words in CAUSES.items() if any(e[cause] for e in idle)},

@@ -15,19 +15,19 @@ def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str
     allocated = {name: sum(_at(run, at) for run in each) / len(each) for name, each in runs.items()}
     best, worst = max(allocated, key=lambda name: allocated[name]), min(allocated, key=lambda name: allocated[name])
     found = [
-        f"Once pods have asked for {at} % of the GPUs, {best} has allocated {allocated[best]:.2f} % of them: "
+        f"Once pods have asked for {at}% of the GPUs, {best} has allocated {allocated[best]:.2f}% of them: "
         f"{portion(_gpus(workload, 100 - allocated[best]), workload.gpus, 'GPU')} left."
     ]
     if allocated[best] - allocated[worst] >= 0.01:
         found.append(
-            f"{worst} has allocated {allocated[worst]:.2f} %: the choice of policy is worth "
+            f"{worst} has allocated {allocated[worst]:.2f}%: the choice of policy is worth "
             f"{counted(_gpus(workload, allocated[best] - allocated[worst]), 'GPU')}."
         )
     limits = [run.bounds for each in runs.values() for run in each if run.bounds is not None]
     if limits and at == FULL:
         limit = sum(each.b_percent for each in limits) / len(limits)
         found.append(
-            f"No policy can have allocated more than {limit:.2f} % by then: {best} is "
+            f"No policy can have allocated more than {limit:.2f}% by then: {best} is "
             f"{counted(_gpus(workload, limit - allocated[best]), 'GPU')} short of that bound."
         )
     return [*found, *_failure_verdicts(runs)]
@@ -60,7 +60,7 @@ def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
         found.append(f"With {worst}, pods wait for {pending[worst]:.1f} GPU-hours.")
     fragments = {name: sum(run.fragmentation_percent for run in each) / len(each) for name, each in runs.items()}
     least = min(fragments, key=lambda name: fragments[name])
-    found.append(f"{least} causes the least fragmentation: {fragments[least]:.2f} % of the GPUs on average over time.")
+    found.append(f"{least} causes the least fragmentation: {fragments[least]:.2f}% of the GPUs on average over time.")
     return found
 
 

@@ -68,7 +68,7 @@ def test_vfs_are_in_the_pool_of_the_package_of_their_controller(tmp_path, clock)
     packages = DdpPackages(host.root, clock)
     found = pools_of(host, config, packages)
     assert [[each.device.pf_address for each in pool.members] for pool in found] == [[PF] * 3, [OTHER_PF] * 2, []]
-    assert f"ddpProfiles does not match any of 5 devices: found {COMMS}, {DEFAULT}" in found[2].empty
+    assert f"ddpProfiles matches none of the 5 devices: found {COMMS}, {DEFAULT}" in found[2].empty
     host.ddp_package(PF, DEFAULT)
     assert len(pools_of(host, config, packages)[0].members) == 3, "it is asked once a minute"
     clock.now += REQUERY_PERIOD_S

@@ -44,7 +44,7 @@ async def test_an_agent_serves_gpus_and_network_devices(world, kubelet):
         (
             json.dumps({"resourceList": [{"resourceName": "net", "selectors": {"vendors": ["15b3"]}}]}),
             CheckState.WARNING,
-            "intel.com/net has no devices: selector 0: vendors does not match any of 2 devices: found 8086",
+            "intel.com/net has no devices: selector 0: vendors matches none of the 2 devices: found 8086",
         ),
     ],
     ids=["valid", "invalid", "an empty pool"],

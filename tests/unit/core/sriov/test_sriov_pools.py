@@ -120,7 +120,7 @@ def test_types_are_kept_apart():
         (
             [vf(0), vf(1, driver="vfio-pci"), vf(2, vendor="15b3")],
             {"vendors": ["8086"], "drivers": ["i40evf"], "isRdma": True},
-            "selector 0: drivers does not match any of 2 devices: found iavf, vfio-pci",
+            "selector 0: drivers matches none of the 2 devices: found iavf, vfio-pci",
         ),
         ([vf(0)], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match the only device: found ens1f0#0"),
         ([vf(0, pf="")], {"pfNames": ["ens9"]}, "selector 0: pfNames does not match the only device: found none"),

@@ -164,7 +164,7 @@ def test_a_younger_policy_is_ignored_and_says_so(world: World) -> None:
     assert world.status("second")["state"] == "ignored"
     ready = world.condition("Ready", "second")
     assert (ready["status"], ready["reason"]) == ("False", "Ignored")
-    assert "older ClusterPolicy gpus is the active one" in ready["message"]
+    assert "older ClusterPolicy gpus is active" in ready["message"]
     assert "finalizers" not in world.policies["second"]["metadata"]
     assert world.status()["state"] == "ready"
     world.history.clear()

@@ -307,7 +307,7 @@ async def test_a_replica_that_becomes_active_first_reads_what_the_other_left():
 
 
 async def test_the_gate_waits_for_an_api_server_and_says_so(world, pod):
-    world.extender._gate._patience_s = 0.05
+    world.extender._gate._timeout_s = 0.05
     never = asyncio.Event()
     world.extender._gate._catch_up = never.wait
     error = await world.extender.bind(ExtenderBindingArgs("p", "default", pod.metadata.uid, "n1"))

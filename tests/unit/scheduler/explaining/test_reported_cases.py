@@ -227,7 +227,7 @@ CASES = {
     "Kueue holds the pod": Case(
         "https://github.com/kubernetes-sigs/kueue/issues/7929",
         (asks(ONE, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), node("n", **ONE)),
-        objection="the pod is waiting for its scheduling gates to be removed: kueue.x-k8s.io/admission",
+        objection="its scheduling gates have not been removed: kueue.x-k8s.io/admission",
     ),
     "the claim does not exist, whatever the gang says": Case(
         "https://github.com/volcano-sh/volcano/issues/2285",

@@ -109,7 +109,7 @@ def test_where_a_pod_moves_that_ends_is_a_field():
     there = pod("there", gpu(8000), on="n", share={"n-0": 8000})
     found = changes(*nodes, there, pod("p", gpu(12000)))[ChangeKind.END, ""]
     assert (found.change.pods, found.change.moves) == (("default/there",), {"default/there": "m"})
-    assert found.text == "pod default/there (fits on m instead) ends"
+    assert found.text == "pod default/there is deleted (its replacement fits on m)"
     beside = pod("there", gpu(3000), on="n", share={"n-0": 3000})
     again = changes(nodes[1], beside, pod("p", {"nvidia.com/gpu": "1"}))[ChangeKind.END, ""]
     assert again.change.moves == {}
@@ -117,7 +117,7 @@ def test_where_a_pod_moves_that_ends_is_a_field():
     spread = [pod(f"t{i}", gpu(3000), on="n", share={f"n-{i}": 3000}) for i in range(2)]
     other = changes(two, *spread, pod("p", {"nvidia.com/gpu": "1"}))[ChangeKind.END, ""]
     assert (other.change.pods, other.change.moves) == (("default/t0",), {"default/t0": "n"})
-    assert other.text == "pod default/t0 (fits elsewhere on its node instead) ends"
+    assert other.text == "pod default/t0 is deleted (its replacement fits elsewhere on the node)"
 
 
 def test_a_gpu_is_uncordoned_of_a_node_whose_kubelet_would_reject_the_pod_with_the_others():

@@ -8,7 +8,7 @@ map: on machines with several sockets the result is one of several. Here it is a
 from operator import lt
 
 from purser.core.kubelet.cpumanager.gosort import go_sorted
-from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, shortage
+from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, shortage_error
 from purser.core.kubelet.cpumanager.topology import CpuTopology
 from purser.core.kubelet.cpuset import CpuSet, cpus_of
 from purser.core.kubelet.machine import Machine
@@ -20,7 +20,7 @@ def take_by_socket(topology: CpuTopology, available: CpuSet, count: int) -> CpuS
     if tally.is_satisfied():
         return 0
     if tally.is_failed():
-        raise shortage(count, available, counted=False)
+        raise shortage_error(count, available, counted=False)
     sockets, cores = topology.machine.cpus_by_socket, topology.machine.cpus_by_core
     for socket in free_sockets(tally):
         if tally.needed >= topology.cpus_per_socket:

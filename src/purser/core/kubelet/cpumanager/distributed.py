@@ -15,7 +15,7 @@ from math import floor, inf, sqrt
 from typing import NamedTuple
 
 from purser.core.kubelet.cpumanager.packed import sorted_numa_nodes, take_packed
-from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, shortage
+from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, shortage_error
 from purser.core.kubelet.cpumanager.topology import CpuTopology
 from purser.core.kubelet.cpuset import CpuSet
 
@@ -62,7 +62,7 @@ def take_distributed(
     if tally.is_satisfied():
         return 0
     if tally.is_failed():
-        raise shortage(count, available, counted=counted_errors)
+        raise shortage_error(count, available, counted=counted_errors)
     nodes = sorted_numa_nodes(tally)
     free = [(node & tally.free).bit_count() for node in nodes]
     request = _Request(count, group)

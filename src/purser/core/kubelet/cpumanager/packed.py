@@ -5,7 +5,7 @@ come first: what is already broken open is used up. `spread` and `uncore` vary i
 """
 
 from purser.core.kubelet.cpumanager import spread, uncore
-from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, fewest_free_first, nested, shortage
+from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, fewest_free_first, nested, shortage_error
 from purser.core.kubelet.cpumanager.topology import CpuTopology
 from purser.core.kubelet.cpuset import CpuSet
 
@@ -29,7 +29,7 @@ def take_packed(
     if tally.is_satisfied():
         return 0
     if tally.is_failed():
-        raise shortage(count, available, counted=counted_errors)
+        raise shortage_error(count, available, counted=counted_errors)
     _take_wide_groups(tally)
     if by_uncore and not tally.is_satisfied():
         uncore.take_caches(tally, sorted_numa_nodes(tally), odd_parts=odd_uncore_parts)

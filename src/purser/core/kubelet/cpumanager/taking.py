@@ -62,7 +62,7 @@ def nested(outers: Iterable[CpuSet], groups: Mapping[int, CpuSet], free: CpuSet)
     return [group for outer in outers for group in fewest_free_first(groups, free, outer)]
 
 
-def shortage(requested: int, available: CpuSet, *, counted: bool) -> NotTakenError:
+def shortage_error(requested: int, available: CpuSet, *, counted: bool) -> NotTakenError:
     """The error of a request that is larger than what there is; ``counted``: `Behaviour.counts_cpus_in_errors`."""
     text = "not enough cpus available to satisfy request"
     return NotTakenError(f"{text}: requested={requested}, available={available.bit_count()}" if counted else text)

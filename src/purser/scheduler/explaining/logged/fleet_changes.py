@@ -137,7 +137,7 @@ def ended(moment: LoggedMoment, demand: Demand | None) -> Iterator[Suggestion]:
         return
     keys = tuple(each.key for each in found)
     with moment.without([each.pod_uid for each in found]):
-        text = f"pod{'' if len(keys) == 1 else 's'} {some(keys)} end{'s' if len(keys) == 1 else ''}"
+        text = f"pod {keys[0]} is deleted" if len(keys) == 1 else f"pods {some(keys)} are deleted"
         yield from suggest_if_fits(moment, ChangeKind.END, text, SuggestedChange(pods=keys))
 
 

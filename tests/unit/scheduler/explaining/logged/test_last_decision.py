@@ -70,7 +70,7 @@ def test_the_last_decision_until_a_time_is_explained_as_the_cluster_was_then():
     assert before.by_node == {"a": "2/2 CardInsufficientMemory"}
     assert [each.text for each in before.suggestions] == [
         "container c requests 960 MiB of GPU memory instead of 9000",
-        "pod ns/full-0 ends",
+        "pod ns/full-0 is deleted",
     ]
     assert explained(made, "p", until=1060.0).state == "Placed"
 
