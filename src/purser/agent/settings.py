@@ -248,7 +248,7 @@ class SharingSettings:
             name="fallback-strategies",
             environment="FALLBACK_STRATEGIES",
             read=_parse_fallbacks,
-            form="named, single or empty, or several of them separated by commas",
+            form="one or more of named, single and empty, separated by commas",
         ),
     ] = (ConfigFallback.NAMED, ConfigFallback.SINGLE, ConfigFallback.EMPTY)
 

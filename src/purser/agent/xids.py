@@ -73,7 +73,7 @@ class XidListener:
             try:
                 event = self._driver().wait_event(EVENT_WAIT_MS)
             except DriverError as error:
-                log.warning("The driver cannot wait for events now", error=str(error))
+                log.warning("Cannot wait for the driver's events; retrying", error=str(error))
                 self._pause(backoff.next())
                 continue
             except Exception:  # this thread is not awaited: an exception that ends it would be lost

@@ -94,8 +94,8 @@ async def history_of_metrics(
     pods = [pod for each in asked.pods.values() if (pod := _pod(each, end_s, asked.scrape_s, omissions)) is not None]
     nodes = [_history_node(name, node, end_s) for name, node in asked.nodes.items()]
     notes = [
-        f"metrics exist for only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours, so only those are "
-        "replayed"
+        f"metrics cover only {(end_s - begin_s) / 3600:.1f} of the {window_s / 3600:.1f} hours requested; only that "
+        "period is replayed"
     ] * (end_s - begin_s < 0.99 * window_s)
     notes += [
         "metrics record only the amounts that pods requested, not other requirements such as GPU models, so "

@@ -26,13 +26,13 @@ class StateFilter(StrEnum):
 
 
 Nodes = Annotated[
-    list[str] | None, typer.Option("--node", metavar="NODE", help="Show only this node. May be repeated.")
+    list[str] | None, typer.Option("--node", metavar="NODE", help="Show only what is on this node. May be repeated.")
 ]
 Model = Annotated[
     str | None, typer.Option("--model", metavar="TEXT", help="Show only GPUs whose model contains this text.")
 ]
 Selector = Annotated[
-    str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Show only nodes with these labels.")
+    str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Show only what is on nodes with these labels.")
 ]
 State = Annotated[
     StateFilter | None,

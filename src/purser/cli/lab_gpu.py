@@ -415,7 +415,7 @@ def fabric(
 
     if cluster is None:
         registration = Fabric.so_far(one_of(FabricState, "--state", state))
-        done = f"is not in a multi-node NVLink domain: {state}"
+        done = f"has fabric registration state {state} and is in no NVLink domain"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, registration))
         return
     try:

@@ -341,13 +341,13 @@ def _summary(found: "Explanation") -> str:
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
-        some = f"{whose} waits, and fits {_of_nodes(found)} now ({', '.join(found.fits[:3])})"
+        some = f"{whose} waits, and fits {_fitting_count_text(found)} now ({', '.join(found.fits[:3])})"
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
     return f"{whose} waits: {_fits_none(found.nodes)}"
 
 
-def _of_nodes(found: "Explanation") -> str:
+def _fitting_count_text(found: "Explanation") -> str:
     from purser.core.wording import counted
 
     return f"{len(found.fits)} of {counted(found.nodes, 'node')}"
@@ -387,7 +387,7 @@ def _summary_of_new(whose: str, found: "Explanation") -> str:
         return f"{whose} would wait: {_fits_none(found.nodes)}"
     some = ", ".join(found.fits[:3])
     scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
-    return f"{whose} would fit {_of_nodes(found)} now ({some}), placed by {scheduler}"
+    return f"{whose} would fit {_fitting_count_text(found)} now ({some}), placed by {scheduler}"
 
 
 def _summary_of_log(whose: str, found: "Explanation") -> str:
@@ -395,7 +395,7 @@ def _summary_of_log(whose: str, found: "Explanation") -> str:
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:
         names = ", ".join(found.fits[:3])
-        return f"{whose} fitted {_of_nodes(found)} at {found.at} ({names}), but did not get GPUs yet"
+        return f"{whose} fitted {_fitting_count_text(found)} at {found.at} ({names}), but did not get GPUs yet"
     none = "it did not fit the only node" if found.nodes == 1 else f"it fitted none of {found.nodes} nodes"
     return f"{whose} waited at {found.at}: {none if found.nodes else 'there were no nodes'}"
 

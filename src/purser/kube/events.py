@@ -220,7 +220,7 @@ class EventRecorder:
 
     def _discard(self, event: _Event, why: str) -> None:
         self.dropped += 1
-        log.warning("An event is dropped", object=event.about.name, reason=event.reason, why=why)
+        log.warning("Dropped an event", object=event.about.name, reason=event.reason, why=why)
 
 
 def _nanoseconds(at: datetime) -> int:

@@ -272,7 +272,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
             await observer.ready()
             if not await is_namespace(reader, settings.namespace):
                 log.warning("The lease's namespace is missing", why=missing_namespace_text(settings.namespace))
-            log.info("Caches are synced, acquiring the lease", namespace=settings.namespace, metrics_port=port)
+            log.info("Caches are synced; acquiring the lease", namespace=settings.namespace, metrics_port=port)
             on_ready(port)
             await _lead(elector, rounds)
 

@@ -79,9 +79,9 @@ def _compose_root(path: Path) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise InputError([Problem(str(path), line, column, f"is not YAML: {error.problem}")]) from error
+        raise InputError([Problem(str(path), line, column, f"invalid YAML: {error.problem}")]) from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise InputError([Problem(str(path), 1, 1, f"is not YAML: {str(error).splitlines()[0]}")]) from error
+        raise InputError([Problem(str(path), 1, 1, f"invalid YAML: {str(error).splitlines()[0]}")]) from error
     return node
 
 

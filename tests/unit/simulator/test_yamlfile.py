@@ -59,7 +59,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         ),
         ("lasts: 60", "lasts: [60]", "[60]|lasts must be a single string"),
         ("name: share", "name: share, name: b", "name: b|name appears twice"),
-        ("{name: share", "{name: share]", "]|is not YAML"),
+        ("{name: share", "{name: share]", "]|invalid YAML"),
     ],
 )
 def test_an_error_has_its_place(tmp_path: Path, old: str, new: str, at_and_says: str) -> None:

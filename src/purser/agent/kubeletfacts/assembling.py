@@ -72,7 +72,8 @@ def _compact_report(node: KubeletNode, state: KubeletState, problems: dict[str, 
         if size_of(text) <= MAX_REPORT_BYTES:
             return AssembledReport(text, problems)
     problems["devices"] = (
-        f"the report has {size_of(text)} bytes, which is too many, so only the configuration is published"
+        f"the report is {size_of(text)} bytes, over the limit of {MAX_REPORT_BYTES}, so only the configuration is "
+        "published"
     )
     return AssembledReport(encode(report_of(node)), problems)
 

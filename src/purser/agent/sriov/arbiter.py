@@ -66,7 +66,7 @@ class SriovArbiter:
         pool = self._find(self._resource)
         members = [] if pool is None else self._chosen(pool, call.ids)
         if pool is None:
-            raise _build_removed_refusal(self._resource, call.ids)
+            raise _build_gone_device_refusal(self._resource, call.ids)
         if turn is not None and self._neighbours is not None:
             self._neighbours.check(turn, pool, members)
         vhost = self._vhost_files()
@@ -93,10 +93,10 @@ class SriovArbiter:
     def _chosen(self, pool: SriovPool, ids: tuple[str, ...]) -> list[PoolMember]:
         members = pool.by_id()
         if unknown := [each for each in ids if each not in members]:
-            raise _build_removed_refusal(self._resource, tuple(unknown))
+            raise _build_gone_device_refusal(self._resource, tuple(unknown))
         return [members[each] for each in ids]
 
 
-def _build_removed_refusal(resource: str, ids: tuple[str, ...]) -> AllocationRefused:
+def _build_gone_device_refusal(resource: str, ids: tuple[str, ...]) -> AllocationRefused:
     message = f"pool {resource} no longer contains {some(ids)}, which kubelet chose: recreate the pod"
     return AllocationRefused(RefusalReason.SRIOV_GONE, message)

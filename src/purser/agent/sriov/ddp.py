@@ -17,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from purser.agent.files import read_head
-from purser.agent.sriov.ddptool import MAX_PACKAGE_NAME, DdpError, ddptool_of, package_by_ddptool
+from purser.agent.sriov.ddptool import MAX_PACKAGE_NAME_LENGTH, DdpError, ddptool_of, package_by_ddptool
 from purser.agent.sriov.netlink import GenericNetlink, attributes
 from purser.agent.sriov.sysfs import SriovTree, read_devices
 from purser.core.sriov.configuration import SriovConfig, SriovDeviceType
@@ -128,7 +128,7 @@ def running_versions(answer: bytes) -> dict[str, str]:
 
 
 def _decode_string(content: bytes) -> str:
-    return content.partition(b"\0")[0].decode(errors="replace")[:MAX_PACKAGE_NAME]
+    return content.partition(b"\0")[0].decode(errors="replace")[:MAX_PACKAGE_NAME_LENGTH]
 
 
 def _simulated_package(path: Path) -> str:
@@ -137,4 +137,4 @@ def _simulated_package(path: Path) -> str:
     except OSError:
         return ""
     named = dict(line.partition(" ")[::2] for line in lines)
-    return named.get(PACKAGE_NAME, "")[:MAX_PACKAGE_NAME]
+    return named.get(PACKAGE_NAME, "")[:MAX_PACKAGE_NAME_LENGTH]

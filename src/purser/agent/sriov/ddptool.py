@@ -21,7 +21,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief
 DDPTOOL_DEADLINE_S = 5.0
 MAX_DDPTOOL_BYTES = 64 * 1024
 
-MAX_PACKAGE_NAME = 256
+MAX_PACKAGE_NAME_LENGTH = 256
 """Characters: Intel's own are below 32."""
 
 _NO_PACKAGE = 8
@@ -83,7 +83,7 @@ def package_by_ddptool(tool: Sequence[str], address: str) -> str:
     if code != 0:
         raise DdpError(f"ddptool exited with code {code}")
     try:
-        return ddptool_output.read(printed).inventory.package.name[:MAX_PACKAGE_NAME]
+        return ddptool_output.read(printed).inventory.package.name[:MAX_PACKAGE_NAME_LENGTH]
     except UnreadableError as error:
         raise DdpError(brief(error)) from error
 

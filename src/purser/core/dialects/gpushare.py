@@ -53,10 +53,10 @@ WORDS: Mapping[str, Word] = {
 RECORDS: Mapping[str, str] = {
     _IDX: "Indexes of the granted GPUs, separated by commas.",
     _POD: f"GPU memory of all of the pod's containers, in the unit of `{GPU_MEM}`.",
-    _DEV: "Total memory of the first granted GPU, in the same unit.",
+    _DEV: f"Total memory of the first granted GPU, in the unit of `{GPU_MEM}`.",
     _ASSIGNED: "`true`, the value that gpushare's device plugin sets.",
     _ASSUME_TIME: "When the pod was bound, in nanoseconds since 1970.",
-    _ALLOCATION: "GPU memory in the same unit by container index and GPU index, as JSON.",
+    _ALLOCATION: f"GPU memory for each container index and GPU index, in the unit of `{GPU_MEM}`, as JSON.",
 }
 MARKS: frozenset[str] = frozenset()
 

@@ -11,7 +11,7 @@ from purser.core.features.values import LabelTrouble
 CONFIG_BYTES = 256
 """Of a configuration space: what is read of it without CAP_SYS_ADMIN is shorter."""
 
-_STATUS, _HAS_CAPABILITIES, _FIRST_CAPABILITY = 0x06, 0x10, 0x34
+_STATUS, _HAS_CAPABILITIES, _CAPABILITIES_POINTER = 0x06, 0x10, 0x34
 _VENDOR_SPECIFIC, _END_OF_CHAIN = 0x09, 0xFF
 _SIGNATURE = b"VF"
 _FIRST_RECORD, _VERSION_RECORD, _TEXT_BYTES = 5, 0, 10
@@ -46,7 +46,7 @@ def vgpu_host(config: bytes) -> VgpuHost | None:
 
 def _vendor_specific(config: bytes) -> bytes:
     """Empty: there is none."""
-    at = config[_FIRST_CAPABILITY] if config[_STATUS] & _HAS_CAPABILITIES else 0
+    at = config[_CAPABILITIES_POINTER] if config[_STATUS] & _HAS_CAPABILITIES else 0
     visited = set[int]()
     while at and at not in visited and at + 2 < len(config) and config[at] != _END_OF_CHAIN:
         if config[at] == _VENDOR_SPECIFIC:

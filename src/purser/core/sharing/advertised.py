@@ -169,7 +169,11 @@ _WITHOUT_EFFECT: tuple[tuple[str, Callable[[Flags], bool], str], ...] = (
         lambda flags: flags.plugin.container_driver_root is not None,
         "the agent's option --driver-root sets where the driver is",
     ),
-    ("gfd", lambda flags: flags.gfd != DiscoveryFlags(), "the agent's options set where labels are written"),
+    (
+        "gfd",
+        lambda flags: flags.gfd != DiscoveryFlags(),
+        "the agent's options, such as --feature-file and --machine-type-file, configure feature labels",
+    ),
 )
 """Of ``flags``: what Purser does not go by, whether the file says it, and what counts instead."""
 

@@ -126,7 +126,7 @@ async def _container(lab: Lab, expect: ExpectContainer) -> str | None:
     node = lab.nodes.get(pod.spec.node_name)
     record = node.container(pod.metadata.uid, name) if node else None
     if node is None or record is None:
-        return f"container {name} of {expect.pod} was not started"
+        return f"container {name} of pod {expect.pod} was not started"
     places = await node.numa_node_of_gpus((expect.namespace, expect.pod, name))
     found = {
         "cpus": parse_cpuset(record.cpuset).bit_count(),
