@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 HELP = """Serve purser why, get and plan free as tools for AI assistants, over the Model Context Protocol.
 
-The server uses standard input and output and is started by the assistant (see "Let an assistant ask" in the
+The server uses standard input and output and is started by the assistant (see "Use Purser through MCP" in the
 documentation). The server never writes to the cluster and has only the rights of the kubeconfig. It requires the
 package mcp: pip install mcp.
 

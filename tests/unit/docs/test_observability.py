@@ -24,6 +24,14 @@ def test_every_event_named_is_in_the_reference_or_kubernetes_own() -> None:
     assert {name for name in named - kubernetes if f"`{name}`" not in reasons} == set()
 
 
+def test_pages_that_the_source_names_exist() -> None:
+    texts = (" ".join(path.read_text().split()) for path in (DOCS.parent / "src").rglob("*.py"))
+    named = {title for text in texts for title in re.findall(r'see "([^"]+)" in the\b', text)}
+    titles = [page.read_text().splitlines() for page in DOCS.rglob("*.md")]
+    heads = [line.removeprefix("# ") for lines in titles for line in lines if line.startswith("# ")]
+    assert named and {title for title in named if not any(head.startswith(title) for head in heads)} == set()
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (DOCS.parent / "mkdocs.yml").read_text()
     pages = [str(page.relative_to(DOCS)) for page in sorted(DOCS.rglob("*.md"))]

@@ -12,7 +12,7 @@ from purser.core.decoding import brief
 from purser.core.fleet import Fleet
 from purser.core.health.held import held_gpus_fault
 from purser.core.ledger import pod_usage
-from purser.core.model import Grant
+from purser.core.model import Device, Grant
 from purser.core.placement import Placement
 from purser.core.placement.policies.purser import KEPT_NODE_SCORE
 from purser.core.wording import natural_sort_key
@@ -93,16 +93,19 @@ def _placement(grant: Grant) -> Placement:
 
 
 def _fault_of_held(fleet: Fleet, grant: Grant) -> str:
-    state = fleet.node(grant.node)
-    devices = {} if state is None else {each.device.uuid: each.device for each in state.devices}
+    devices = _devices(fleet, grant.node)
     return held_gpus_fault({uuid: devices.get(uuid) for uuid in pod_usage(grant)}) or ""
 
 
 def describe_held_gpus(fleet: Fleet, grant: Grant) -> Iterator[str]:
     """What a pod holds of each GPU: ``GPU 3: 8192 MiB, 30% of compute``."""
-    state = fleet.node(grant.node)
-    devices = {} if state is None else {each.device.uuid: each.device for each in state.devices}
+    devices = _devices(fleet, grant.node)
     for uuid, usage in pod_usage(grant).items():
         name = f"GPU {devices[uuid].index}" if uuid in devices else f"GPU {brief(uuid)} (not in the node's inventory)"
         cores = f", {usage.cores_percent}% of compute" if usage.cores_percent else ""
         yield f"{name}: {usage.memory_mib} MiB{cores}"
+
+
+def _devices(fleet: Fleet, node: str) -> dict[str, Device]:
+    state = fleet.node(node)
+    return {} if state is None else {each.device.uuid: each.device for each in state.devices}
