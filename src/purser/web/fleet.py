@@ -63,7 +63,7 @@ class TileNode(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The cluster in numbers. ``unhealthy`` counts disputed GPUs as well."""
+    """The cluster in numbers. ``unhealthy`` counts disputed GPUs as well, ``cordoned`` those of cordoned nodes."""
 
     nodes: int
     gpus: int
@@ -104,12 +104,13 @@ def fleet_of(state: ClusterState) -> Fleet:
 def summary_of(state: ClusterState) -> Summary:
     """The numbers of a state document."""
     gpus = [gpu for node in state.nodes for gpu in node.gpus]
+    health = [node.health_of(gpu) for node in state.nodes for gpu in node.gpus]
     bad = (StateGpuHealth.UNHEALTHY, StateGpuHealth.DISPUTED)
     return Summary(
         nodes=len(state.nodes),
         gpus=len(gpus),
-        unhealthy=sum(gpu.health in bad for gpu in gpus),
-        cordoned=sum(gpu.health is StateGpuHealth.CORDONED for gpu in gpus),
+        unhealthy=sum(each in bad for each in health),
+        cordoned=health.count(StateGpuHealth.CORDONED),
         memory_mib=sum(gpu.memory_mib for gpu in gpus),
         memory_held_mib=sum(gpu.memory_held_mib for gpu in gpus),
         cores_percent=sum(gpu.cores_percent for gpu in gpus),

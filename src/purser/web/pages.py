@@ -19,7 +19,7 @@ from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
 from purser.web.rendering import Renderer
-from purser.web.rollouts import MAX_DISTURBED, next_disturbed, operand_names, rollout_rows
+from purser.web.rollouts import MAX_DISTURBED, active_policy, next_disturbed, operand_names, rollout_rows
 from purser.web.tables import (
     closed_nodes,
     faulty_gpus,
@@ -169,7 +169,7 @@ class Pages:
             "events": events,
             "past": past,
         }
-        return self.page(request, "pod.html", values)
+        return self.page(request, "pod.html", values, section="/waiting" if grant is None else "/nodes")
 
     async def _pod_past(self, request: web.Request, namespace: str, name: str) -> SinglePast | None:
         return await self._single_past(request, lambda history, window: history.of_pod(namespace, name, window))
@@ -220,11 +220,12 @@ class Pages:
         except (KubeError, ConfigError) as error:
             rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
         rows = await asyncio.to_thread(rollout_rows, rollout, state)  # 0.1 s for 5000 nodes
-        disturbed = next_disturbed(rows)
+        disturbed, policy = next_disturbed(rows), active_policy(rollout)
         values = {
             "rollout": rollout,
             "disturbed": disturbed[:MAX_DISTURBED],
             "disturbed_total": len(disturbed),
+            "halted": policy is not None and policy.upgrade.halted,
             "operands": operand_names(rollout),
             **_paginate(request, rows),
         }
@@ -250,12 +251,15 @@ class Pages:
 
         return shown
 
-    def page(self, request: web.Request, template: str, values: Values, status: int = 200) -> web.Response:
-        """A template as the answer to a request."""
+    def page(
+        self, request: web.Request, template: str, values: Values, status: int = 200, *, section: str = ""
+    ) -> web.Response:
+        """A template as the answer to a request. ``section``: path of the page at the top that it belongs to, where its
+        own path does not say so."""
         feed = request.get(FEED)
         text = self._renderer.page(
             template,
-            path=request.path,
+            path=section or request.path,
             where="" if feed is None else feed.where,
             problem="" if feed is None else feed.problem,
             session=request.get(SESSION),

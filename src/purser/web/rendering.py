@@ -76,7 +76,7 @@ class Renderer:
 
 def navigation(path: str) -> Sequence[NavigationEntry]:
     """The links, with the one marked that a page is, or is below."""
-    below: Mapping[str, str] = {"gpus": "/nodes", "pods": "/waiting"}
+    below: Mapping[str, str] = {"gpus": "/nodes"}
     first = path.strip("/").split("/")[0]
     current = "/" if not first else f"/{first}" if f"/{first}" in _PAGES else below.get(first, "")
     return [NavigationEntry(each, label, each == current) for each, label in _PAGES.items()]

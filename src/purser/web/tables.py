@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from purser.core.node.maintenance import UPGRADE_FAILED
 from purser.core.state import ADVICE, ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
 from purser.core.wording import natural_sort_key
 from purser.top.holding import held_by_gpu
@@ -148,8 +147,7 @@ def waiting_groups(state: ClusterState, find: str = "") -> list[ReasonGroup]:
 
 def closed_nodes(state: ClusterState) -> list[StateNode]:
     """Those that take no new pods while the operator works on them, and take some again by themselves afterwards."""
-    closed = (node for node in state.nodes if node.cordoned_by and node.upgrade != UPGRADE_FAILED)
-    return sorted(closed, key=lambda node: natural_sort_key(node.name))
+    return sorted((node for node in state.nodes if node.comes_back), key=lambda node: natural_sort_key(node.name))
 
 
 def group_of_reason(state: ClusterState, pod: StateWaiting) -> ReasonGroup:
@@ -203,7 +201,7 @@ def _is_wanted(node: StateNode, find: str, health: str) -> bool:
     texts = (node.name, *(gpu.model for gpu in node.gpus))
     if find and not any(find in text.lower() for text in texts):
         return False
-    return not health or any(gpu.health == health for gpu in node.gpus)
+    return not health or any(node.health_of(gpu) == health for gpu in node.gpus)
 
 
 def _node_row(node: StateNode, pods: int) -> NodeTableRow:

@@ -42,6 +42,8 @@ def test_unhealthy_and_disputed_gpus_are_counted_together():
     gpus = [gpu(place, health=health) for place, health in enumerate(StateGpuHealth)]
     found = summary_of(cluster((node("n", *gpus),)))
     assert (found.gpus, found.unhealthy, found.cordoned) == (4, 2, 1)
+    found = summary_of(cluster((node("n", *gpus, cordoned=True),)))
+    assert (found.gpus, found.unhealthy, found.cordoned) == (4, 2, 2)
 
 
 def test_a_node_that_moves_to_another_rack_is_sent_anew():

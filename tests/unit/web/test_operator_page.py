@@ -82,6 +82,7 @@ async def test_the_page_shows_upgrade_operands_pools_and_nodes():
         "Cordoned for the driver upgrade",
         "draining the node <code>drain-required</code>",
         "Disturbed next",
+        "The upgrade is halted: pending nodes stay as they are until you resume it.",
         "paused: driver upgrade",
         "all-1g.10gb: pending",
         "&lt;b&gt;halted",

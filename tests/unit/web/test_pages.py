@@ -39,8 +39,8 @@ async def text_of(client, path, status=200):
         ("/nodes", ["2 of 2 nodes", "/nodes/other", "Tesla T4", "0.1 GiB of 2.0 GiB"]),
         ("/nodes/n", ["GPUs of n", "default/holder", "kubectl describe node n"]),
         ("/gpus/GPU-0", ["GPU 0 of", "default/holder", "purser cordon gpu n GPU-0"]),
-        ("/pods/default/holder", ["running", "/gpus/GPU-0", "the reason"]),
-        ("/pods/default/big", ["CardInsufficientMemory", "the reason"]),
+        ("/pods/default/holder", ["running", "/gpus/GPU-0", "the reason", '"/nodes" aria-current']),
+        ("/pods/default/big", ["CardInsufficientMemory", "the reason", '"/waiting" aria-current']),
         ("/waiting", ["2 pods ask for GPUs", "CardInsufficientMemory", "/pods/default/large"]),
         ("/use", ["default", "Tesla T4"]),
         ("/operator", ["no ClusterPolicy", "kubectl describe pcp"]),
@@ -274,15 +274,18 @@ async def test_nodes_under_maintenance_say_so_and_those_who_wait_hear_that_they_
     later = msgspec.structs.replace(node("later"), upgrade="upgrade-required")
     failed = msgspec.structs.replace(drained, name="failed", upgrade="upgrade-failed")
     people = node("people", cordoned=True)
-    async with served(Source(cluster((drained, later, failed, people), (), (waiting("p"),)))) as (client, _):
+    stuck = msgspec.structs.replace(node("stuck", cordoned=True), cordoned_by="mig-change", mig_state="failed")
+    async with served(Source(cluster((drained, later, failed, people, stuck), (), (waiting("p"),)))) as (client, _):
         nodes = await text_of(client, "/nodes")
+        assert "MIG change: failed</a>" in nodes
+        assert "4 of 5 nodes" in await text_of(client, "/nodes?health=Cordoned")
         assert nodes.count("Driver upgrade: draining the node</a>") == 1 and "Driver upgrade: pending</a>" in nodes
         assert "<dt>Maintenance</dt>" in await text_of(client, "/nodes/n")
         assert "<dt>Maintenance</dt>" not in await text_of(client, "/nodes/people")
         text = await text_of(client, "/waiting")
         assert "keeps new pods away from 1 node for now" in text
         assert "</a> (driver upgrade: draining the node)." in text
-        assert "/nodes/failed" not in text and "/nodes/people" not in text
+        assert not [name for name in ("failed", "people", "stuck") if f"/nodes/{name}" in text]
 
 
 async def test_a_pod_that_alone_waits_for_its_reason_has_no_others():

@@ -21,6 +21,7 @@ UPGRADE_STEPS = {
 }
 """In words, the values of the label ``nvidia.com/gpu-driver-upgrade-state``, in the order in which a node goes through
 them."""
+MIG_FAILED = "failed"
 _SETTLED = ("", "upgrade-done")
 _WORKS = {"driver-upgrade": "driver upgrade", "mig-change": "MIG change"}
 """In words, the values of the annotation ``purser.dev/cordoned-by``."""
@@ -38,10 +39,18 @@ def unfinished_upgrade(labels: Mapping[str, str]) -> str:
     return "" if state in _SETTLED else state
 
 
-def maintenance_words(cordoned_for: str, upgrade: str) -> str:
-    """What is done to a node, of what the two functions above say: ``driver upgrade: draining the node``; empty if
-    nothing is."""
+def has_failed(cordoned_for: str, upgrade: str, mig_state: str) -> bool:
+    """Whether the work for which a node is cordoned has failed: the node stays cordoned until somebody helps.
+    ``mig_state``: value of the label ``nvidia.com/mig.config.state``."""
+    return upgrade == UPGRADE_FAILED or (cordoned_for == "mig-change" and mig_state == MIG_FAILED)
+
+
+def maintenance_words(cordoned_for: str, upgrade: str, mig_state: str = "") -> str:
+    """What is done to a node, from the values above: ``driver upgrade: draining the node``; empty if nothing is."""
     step = f"driver upgrade: {UPGRADE_STEPS.get(upgrade, upgrade)}" if upgrade else ""
     if cordoned_for == "driver-upgrade" and step:
         return step
-    return ", ".join(filter(None, (_WORKS.get(cordoned_for, cordoned_for), step)))
+    work = _WORKS.get(cordoned_for, cordoned_for)
+    if cordoned_for == "mig-change" and mig_state == MIG_FAILED:
+        work = f"{work}: failed"
+    return ", ".join(filter(None, (work, step)))

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+from purser.core.decoding import brief
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.mig.on_demand import named
 from purser.core.model import DeviceShare, Grant, GrantState
 from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
+from purser.core.names import MIG_STATE_LABEL
 from purser.core.node.topology_labels import topology_labels
 from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
 
@@ -34,6 +36,7 @@ def state_node(
         topology=topology_labels(labels),
         cordoned_by=cordoned_by(annotations, cordoned=cordoned),
         upgrade=unfinished_upgrade(labels),
+        mig_state=brief(labels.get(MIG_STATE_LABEL, "")),
     )
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.node.maintenance import maintenance_words
+from purser.core.node.maintenance import has_failed, maintenance_words
 from purser.core.pod.manifest import ContainerKind
 
 STATE_VERSION = "v1"
@@ -77,11 +77,23 @@ class StateNode(msgspec.Struct, frozen=True):
     it; empty: people cordoned it, or nobody did."""
     upgrade: str = ""
     """State of its driver upgrade (docs/driver-upgrades.md); empty: none is to come."""
+    mig_state: str = ""
+    """State of its MIG layout: ``pending``, ``success`` or ``failed``; empty: no layout was asked for."""
 
     @property
     def maintenance(self) -> str:
         """What the operator does to it, in words; empty: nothing."""
-        return maintenance_words(self.cordoned_by, self.upgrade)
+        return maintenance_words(self.cordoned_by, self.upgrade, self.mig_state)
+
+    def health_of(self, gpu: StateGpu) -> StateGpuHealth:
+        """A GPU's health as people count it: a healthy GPU of a cordoned node takes no new pods either."""
+        is_closed = self.cordoned and gpu.health is StateGpuHealth.HEALTHY
+        return StateGpuHealth.CORDONED if is_closed else gpu.health
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it is cordoned for work of the operator, and takes pods again when that is done."""
+        return bool(self.cordoned_by) and not has_failed(self.cordoned_by, self.upgrade, self.mig_state)
 
 
 class StateShare(msgspec.Struct, frozen=True, gc=False):

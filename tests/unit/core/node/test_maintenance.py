@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.node.maintenance import cordoned_by, maintenance_words, unfinished_upgrade
+from purser.core.node.maintenance import cordoned_by, has_failed, maintenance_words, unfinished_upgrade
 
 STEP = "nvidia.com/gpu-driver-upgrade-state"
 MARK = "purser.dev/cordoned-by"
@@ -24,3 +24,19 @@ MARK = "purser.dev/cordoned-by"
 def test_words(labels, annotations, cordoned, words):
     mark = cordoned_by(annotations, cordoned=cordoned)
     assert maintenance_words(mark, unfinished_upgrade(labels)) == words
+
+
+@pytest.mark.parametrize(
+    ("cordoned_for", "upgrade", "mig_state", "words", "fails"),
+    [
+        ("mig-change", "", "pending", "MIG change", False),
+        ("mig-change", "", "failed", "MIG change: failed", True),
+        ("mig-change", "upgrade-required", "failed", "MIG change: failed, driver upgrade: pending", True),
+        ("driver-upgrade", "upgrade-failed", "success", "driver upgrade: failed", True),
+        ("driver-upgrade", "drain-required", "failed", "driver upgrade: draining the node", False),
+        ("", "", "failed", "", False),
+    ],
+)
+def test_failed_work_is_named(cordoned_for, upgrade, mig_state, words, fails):
+    assert maintenance_words(cordoned_for, upgrade, mig_state) == words
+    assert has_failed(cordoned_for, upgrade, mig_state) is fails
