@@ -17,8 +17,10 @@ from purser.lab.settings import LabSettings, node_choices
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES, crd
 from tests import waiting
+from tests.unit.kube.servers import serving
 from tests.unit.operator.embedded import eventually
 from tests.unit.web.test_operator_page import STATUS as HALTED_STATUS
+from tests.unit.web.test_use_over_time import FakePrometheus
 
 from .browsers import browsing, needs_chromium, web_process
 
@@ -34,11 +36,11 @@ def share(name, memory_mib, **more):
 
 
 @asynccontextmanager
-async def pages():
+async def pages(*options):
     settings = LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.1)
     async with Lab(settings) as lab, waiting.limit():
         await lab.ready()
-        async with web_process("--kubeconfig", lab.kubeconfig) as server:
+        async with web_process("--kubeconfig", lab.kubeconfig, *options) as server:
             yield lab, server
 
 
@@ -178,7 +180,7 @@ def token_of(lab):
 
 
 async def test_everybody_can_read_the_pages(quiet_logs):
-    async with pages() as (lab, server):
+    async with serving(FakePrometheus().handle) as prometheus, pages("--prometheus", prometheus) as (lab, server):
         for name in ("one", "two"):
             await lab.client.create(PODS, share(name, 4000))
         await lab.client.create(PODS, share("large", 20_000))
@@ -237,6 +239,8 @@ async def axe_problems(tab, sick):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
         await tab.open(path)
         await tab.shows("h1", re.compile("."))
+        if path.startswith(("gpus", "use", "pods/default/one")):
+            await tab.page.locator("figure svg").first.wait_for()
         problems = await axe_violations(tab.page)
         beyond = await tab.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         problems += [("too wide", beyond)] if beyond > 0 else []
