@@ -40,9 +40,9 @@ from purser.core.state import (
     StateGrant,
     StateNode,
     StateShare,
+    StateStep,
 )
 from purser.kube import SystemClock
-from purser.top.steps import PodStep
 from purser.web import Feed, serving_pages
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -149,7 +149,7 @@ class MadeUpFleet:
     async def details(self, namespace: str, pod: str) -> list[str]:
         return []
 
-    def steps(self, namespace: str, pod: str) -> list[PodStep]:
+    async def steps(self, namespace: str, pod: str) -> list[StateStep]:
         return []
 
     async def rollout(self) -> Rollout:

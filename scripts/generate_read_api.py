@@ -10,13 +10,23 @@ from typing import Any
 
 import msgspec
 
-from purser.core.state import ROLLOUT_VERSION, STATE_VERSION, ClusterState, NodeDetails, Rollout
+from purser.core.state import (
+    ROLLOUT_VERSION,
+    STATE_VERSION,
+    ClusterState,
+    NodeDetails,
+    PodDetails,
+    Rollout,
+    StateEvents,
+)
 
 REPOSITORY = Path(__file__).parents[1]
 _DOCUMENTS = {
     Path("docs/read-api.schema.json"): (f"State {STATE_VERSION}", ClusterState),
     Path("docs/read-api-node.schema.json"): (f"Node {STATE_VERSION}", NodeDetails),
     Path("docs/read-api-rollout.schema.json"): (f"Rollout {ROLLOUT_VERSION}", Rollout),
+    Path("docs/read-api-pod.schema.json"): (f"Pod {STATE_VERSION}", PodDetails),
+    Path("docs/read-api-events.schema.json"): (f"Events {STATE_VERSION}", StateEvents),
 }
 
 

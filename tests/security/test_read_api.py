@@ -15,7 +15,7 @@ from purser.kube.clock import SystemClock
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES
 from purser.lab.apiserver import ApiServer, User
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api import AccessControl, NodePage, read_api_app, serving
+from purser.scheduler.read_api import AccessControl, NodePage, ObjectPage, read_api_app, serving
 from purser.scheduler.read_api.documents import EncodedState
 from purser.telemetry import listening
 from tests.unit.scheduler.test_server_run import NAMESPACE, SETTINGS, World
@@ -74,6 +74,17 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                     assert (await get(path, Authorization="Bearer nobody"))[0] == 403
                     status, _, said = await get(path, Authorization="Bearer viewer")
                     assert (status, "no node of this name" in said) == (404, True)
+                part = f"/v1/namespaces/{NAMESPACE}"
+                for path in ("pods/p", "events?uid=u"):
+                    assert (await get(f"{part}/{path}"))[0] == 401
+                    assert (await get(f"{part}/{path}", Authorization="Bearer nobody"))[0] == 403
+                assert (await get(f"{part}/pods/p", Authorization="Bearer viewer"))[0] == 404
+                assert (await get(f"{part}/pods/P%2Fq", Authorization="Bearer viewer"))[0] == 404
+                found = await get(f"{part}/events?kind=Pod&name=p", Authorization="Bearer viewer")
+                assert found[::2] == (200, '{"events":[],"api_version":"v1"}')
+                for query in ("", "?other=x", "?name=", "?uid=u,involvedObject.name=p", "?name=a%3Db"):
+                    status, _, said = await get(f"{part}/events{query}", Authorization="Bearer viewer")
+                    assert (status, "name the object" in said) == (400, True), query
                 assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
                 assert any("subjectaccessreviews" in path for _, path in world.writes)
@@ -114,7 +125,12 @@ async def large():
             api.add_user(f"t{number}", User(f"user-{number}"))
         async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
             app = read_api_app(
-                AccessControl(client, SystemClock()), LargePage(), NodePage(None), LargePage(), SchedulerMetrics()
+                AccessControl(client, SystemClock()),
+                LargePage(),
+                NodePage(None),
+                ObjectPage(client, None, SystemClock()),
+                LargePage(),
+                SchedulerMetrics(),
             )
             async with asyncio.timeout(60), listening(app, "127.0.0.1", 0, None, Limits(connections=30)) as port:
                 server = Server(port)

@@ -50,7 +50,15 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.missed_pods import MissedPods
 from purser.scheduler.published_ca import PublishedCa
 from purser.scheduler.quota_usage import QuotaUsage
-from purser.scheduler.read_api import READ_API_LIMITS, AccessControl, NodePage, RolloutPage, StatePage, read_api_app
+from purser.scheduler.read_api import (
+    READ_API_LIMITS,
+    AccessControl,
+    NodePage,
+    ObjectPage,
+    RolloutPage,
+    StatePage,
+    read_api_app,
+)
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import (
     READ_API_SERVICE,
@@ -315,7 +323,8 @@ async def _answer_reads(
 
     page = StatePage(parts.cache, parts.extender.pending, replica, clock)
     rollouts = RolloutPage(client, parts.nodes.store.values, clock)
-    app = read_api_app(AccessControl(client, clock), page, NodePage(parts.cache), rollouts, metrics)
+    objects = ObjectPage(client, parts.cache, clock)
+    app = read_api_app(AccessControl(client, clock), page, NodePage(parts.cache), objects, rollouts, metrics)
     return await stack.enter_async_context(
         listening(app, server.read_api_address, server.read_api_port, keeper.new_context(), READ_API_LIMITS)
     )

@@ -5,24 +5,32 @@ A state that has not changed is not sent again (``If-None-Match``).
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
-from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
+from purser.core.state import (
+    ClusterState,
+    NodeDetails,
+    PodDetails,
+    Rollout,
+    StateEvent,
+    StateEvents,
+    StateStep,
+    StateWaiting,
+)
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
-from purser.kube.object_events import ObservedEvent
 from purser.recent import Recent
 from purser.top.sharing import SharedAnswer
-from purser.top.steps import PodStep
 
 Document = TypeVar("Document")
+Key = TypeVar("Key", bound=Hashable)
 
 POLL_INTERVAL_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
@@ -30,14 +38,18 @@ MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""
 MAX_NODE_ANSWER_BYTES = 16 << 20
 """256 devices, with what connects each two of them, have some 8 MiB."""
-MAX_NODES = 64
-"""Nodes whose details are kept, for as long as they are new."""
+MAX_OBJECT_ANSWER_BYTES = 1 << 20
+"""50 events, each with a message of a KiB, have 60 KiB."""
+MAX_OBJECTS = 64
+"""Nodes whose details are kept, for as long as they are new; as many pods, and objects with events."""
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
 
 _states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 _rollouts = JsonReader(Rollout, "the scheduler's rollout document", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 _nodes = JsonReader(NodeDetails, "a node's details", max_bytes=MAX_NODE_ANSWER_BYTES)
+_pods = JsonReader(PodDetails, "a pod's details", max_bytes=MAX_OBJECT_ANSWER_BYTES)
+_events = JsonReader(StateEvents, "the events about an object", max_bytes=MAX_OBJECT_ANSWER_BYTES)
 
 
 class ReadAnswerError(KubeError):
@@ -98,6 +110,16 @@ def read_node_details(text: bytes) -> NodeDetails:
     return _nodes.read(text)
 
 
+def read_pod_details(text: bytes) -> PodDetails:
+    """What a scheduler answered on one pod. Raises `UnreadableError`."""
+    return _pods.read(text)
+
+
+def read_events(text: bytes) -> StateEvents:
+    """What a scheduler answered on the events about an object. Raises `UnreadableError`."""
+    return _events.read(text)
+
+
 def read_rollout(text: bytes) -> Rollout:
     """What a scheduler answered on the operator's rollout. Raises `UnreadableError`."""
     return _rollouts.read(text)
@@ -115,7 +137,8 @@ class StateReader:
         if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(f"{brief(api.url)} is not a read API address: must be https://HOST:PORT")
         self._api = api
-        self._base = f"{api.url.rstrip('/')}/v1" + (f"/namespaces/{api.namespace}" if api.namespace else "")
+        self._root = f"{api.url.rstrip('/')}/v1"
+        self._base = self._root + (f"/namespaces/{api.namespace}" if api.namespace else "")
         self._context = _tls_context(api.ca_file)
         self._session: aiohttp.ClientSession | None = None
         self._tag = ""
@@ -143,10 +166,30 @@ class StateReader:
     async def read_node(self, name: str) -> NodeDetails | None:
         """A node's details; None: the scheduler knows no such node with GPUs, or is of a version that cannot tell.
         Raises as `read` does."""
+        url = f"{self._base}/nodes/{quote(name, safe='')}"
+        return await self._get_known(url, read_node_details, MAX_NODE_ANSWER_BYTES)
+
+    async def read_pod(self, namespace: str, name: str) -> PodDetails | None:
+        """A pod's details; None: there is no such pod, or the scheduler is of a version that cannot tell. Raises as
+        `read` does."""
+        url = f"{self._root}/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        return await self._get_known(url, read_pod_details, MAX_OBJECT_ANSWER_BYTES)
+
+    async def read_events(self, namespace: str, about: Mapping[str, str]) -> StateEvents | None:
+        """The events about an object, as `StateSource.events` has it; None: the scheduler is of a version that does not
+        read them, or the user may not list them. Raises as `read` does."""
+        url = f"{self._root}/namespaces/{quote(namespace, safe='')}/events?{urlencode(about)}"
         try:
-            answer = await self._get(
-                f"{self._base}/nodes/{quote(name, safe='')}", read_node_details, MAX_NODE_ANSWER_BYTES
-            )
+            return await self._get_known(url, read_events, MAX_OBJECT_ANSWER_BYTES)
+        except ReadRefusedError as error:
+            if error.status == 403:
+                return None
+            raise
+
+    async def _get_known(self, url: str, read: Callable[[bytes], Document], max_bytes: int) -> Document | None:
+        """A document; None: there is none."""
+        try:
+            answer = await self._get(url, read, max_bytes)
         except ReadAnswerError as error:
             if error.status == 404:
                 return None
@@ -203,7 +246,9 @@ class PolledScheduler:
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
-        self._nodes: Recent[str, SharedAnswer[NodeDetails | None]] = Recent(MAX_NODES)
+        self._nodes: Recent[str, SharedAnswer[NodeDetails | None]] = Recent(MAX_OBJECTS)
+        self._pods: Recent[tuple[str, str], SharedAnswer[PodDetails | None]] = Recent(MAX_OBJECTS)
+        self._events: Recent[tuple[object, ...], SharedAnswer[StateEvents | None]] = Recent(MAX_OBJECTS)
         self._rollout: SharedAnswer[Rollout] | None = None
         self._one_by_one = asyncio.Lock()
         """Of answers: the scheduler sends few to a user at once."""
@@ -239,21 +284,28 @@ class PolledScheduler:
         found = next((each for each in waiting if (each.namespace, each.pod) == (namespace, pod)), None)
         return [] if found is None else reason_lines(found)
 
-    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
-        """The state does not have them."""
-        return []
+    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
+        """Asked of the scheduler once for all who look at the pod."""
+        found = await self._shared(self._pods, (namespace, pod), lambda: self._reader.read_pod(namespace, pod))
+        return () if found is None else found.steps
 
-    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
-        """The scheduler does not read events."""
-        return None
+    async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
+        """Asked of the scheduler once for all who look at the object."""
+        key = (namespace, *about.items())
+        found = await self._shared(self._events, key, lambda: self._reader.read_events(namespace, about))
+        return None if found is None else found.events
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Asked of the scheduler once for all who look at the node."""
-        known = self._nodes.get(name)
-        if known is None or known.is_old:
-            read = self._read_alone(lambda: self._reader.read_node(name))
-            known = self._nodes.put(name, SharedAnswer(read, self._clock, POLL_INTERVAL_S))
-        return await known.answer()
+        return await self._shared(self._nodes, name, lambda: self._reader.read_node(name))
+
+    async def _shared(
+        self, known: Recent[Key, SharedAnswer[Document]], key: Key, read: Callable[[], Coroutine[Any, Any, Document]]
+    ) -> Document:
+        answer = known.get(key)
+        if answer is None or answer.is_old:
+            answer = known.put(key, SharedAnswer(self._read_alone(read), self._clock, POLL_INTERVAL_S))
+        return await answer.answer()
 
     async def _read_alone(self, read: Callable[[], Coroutine[Any, Any, Document]]) -> Document:
         async with self._one_by_one:

@@ -12,20 +12,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from purser.adapters.object_details import read_events
 from purser.adapters.objects import OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
+from purser.adapters.pod_steps import steps_of
 from purser.adapters.rollouts import make_rollout, read_policies
-from purser.core.state import ClusterState, NodeDetails, Rollout, StateWaiting
+from purser.core.state import ClusterState, NodeDetails, Rollout, StateEvent, StateStep, StateWaiting
 from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
-from purser.kube.object_events import ObservedEvent, events_about
-from purser.kube.objects import ObjectMeta
 from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resources import NODES, Resource
 from purser.recent import Recent
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
 from purser.top.sharing import SharedAnswer
-from purser.top.source import MAX_EVENTS
-from purser.top.steps import PodStep, steps_of
 
 T = TypeVar("T")
 
@@ -39,7 +37,7 @@ _FIRST_SYNC_TIMEOUT_S = 0.05
 _EVENTS_FRESH_S = 15.0
 _MAX_EVENT_LISTS = 64
 
-_Events = Sequence[ObservedEvent] | None
+_Events = Sequence[StateEvent] | None
 
 
 class FollowedCluster:
@@ -101,29 +99,27 @@ class FollowedCluster:
         nodes = tuple(self._informers[NODES.kind].store.values()) if NODES.kind in self._informers else ()
         return await asyncio.to_thread(make_rollout, statuses, nodes, problems)
 
-    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
+    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
         """Of the pod's status."""
         informer = self._informers.get(SCHEDULED_PODS.kind)
         found = None if informer is None else informer.store.get(f"{namespace}/{pod}")
         return [] if found is None else steps_of(found)
 
-    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
+    async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
         """Read once for all who look at the object: the API server goes through all events of the namespace for it."""
-        key = (namespace, *fields.items())
+        key = (namespace, *about.items())
         known = self._events.get(key)
         if known is None or known.is_old:
             known = self._events.put(
-                key, SharedAnswer(self._read_events(namespace, fields), self._clock, _EVENTS_FRESH_S)
+                key, SharedAnswer(self._read_events(namespace, about), self._clock, _EVENTS_FRESH_S)
             )
         return await known.answer()
 
-    async def _read_events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
+    async def _read_events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
         try:
-            found = await events_about(self._client, namespace, fields)
+            return (await read_events(self._client, namespace, about)).events
         except ForbiddenError:
             return None
-        # Whoever may create events can give them annotations of any size.
-        return [_without_annotations(each) for each in found[-MAX_EVENTS:]]
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Of the node's annotations."""
@@ -186,11 +182,6 @@ class FollowedCluster:
 
     async def _run_in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
-
-
-def _without_annotations(event: ObservedEvent) -> ObservedEvent:
-    created = ObjectMeta(creation_timestamp=event.metadata.creation_timestamp)
-    return msgspec.structs.replace(event, metadata=created)
 
 
 def _made(objects: ClusterObjects, sequence: int) -> tuple[Overview, ClusterState]:

@@ -3,12 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from purser.core.state import ClusterState, NodeDetails, Rollout
-from purser.kube.object_events import ObservedEvent
-from purser.top.steps import PodStep
-
-MAX_EVENTS = 50
-"""About an object that are kept."""
+from purser.core.state import ClusterState, NodeDetails, Rollout, StateEvent, StateStep
 
 
 class StateSource(Protocol):
@@ -44,13 +39,13 @@ class StateSource(Protocol):
         `purser.kube.ConfigError` where it cannot be had."""
         ...
 
-    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
-        """When a pod came to each step of its way; empty: not known."""
+    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
+        """When a pod came to each step of its way; empty: not known. Raises as `rollout` does."""
         ...
 
-    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
-        """The last `MAX_EVENTS` about an object, the last at the end; ``fields``: as `events_about` has them. None:
-        they are not read from here, or may not be. Raises as `rollout` does."""
+    async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
+        """The last events about an object, the last at the end; ``about``: its ``kind``, ``name`` or ``uid``. None:
+        they may not be read. Raises as `rollout` does."""
         ...
 
     async def node_details(self, name: str) -> NodeDetails | None:

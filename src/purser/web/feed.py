@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from purser.core.state import ClusterState, NodeDetails, Rollout
+from purser.core.state import ClusterState, NodeDetails, Rollout, StateEvent, StateStep
 from purser.kube import Clock
-from purser.kube.object_events import ObservedEvent
 from purser.kube.racing import until
 from purser.top.source import StateSource
-from purser.top.steps import PodStep
 from purser.web.fleet import Fleet, FleetChange, Summary, TileNode, difference, fleet_of, summary_of
 
 LEAST_PAUSE_S = 1.0
@@ -79,13 +77,13 @@ class Feed:
         """What the operator rolls out, as `StateSource` has it."""
         return await self._source.rollout()
 
-    def steps(self, namespace: str, pod: str) -> Sequence[PodStep]:
-        """When a pod came to each step of its way; empty: not known."""
-        return self._source.steps(namespace, pod)
+    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
+        """When a pod came to each step of its way, as `StateSource` has it."""
+        return await self._source.steps(namespace, pod)
 
-    async def events(self, namespace: str, fields: Mapping[str, str]) -> Sequence[ObservedEvent] | None:
+    async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
         """Those about an object, as `StateSource` has them."""
-        return await self._source.events(namespace, fields)
+        return await self._source.events(namespace, about)
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """How a node's GPUs are connected, and what its kubelet reports, as `StateSource` has it."""

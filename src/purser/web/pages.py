@@ -9,9 +9,8 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateGpuHealth
+from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent, StateGpuHealth, StateStep
 from purser.kube import Clock, ConfigError, KubeError
-from purser.kube.object_events import ObservedEvent
 from purser.usage import UsageCurves
 from purser.web.answers import SEE_LOG_MESSAGE
 from purser.web.feed import Feed
@@ -52,8 +51,8 @@ SESSION = web.RequestKey("session", Session)
 NODES_PER_PAGE = 200
 _FIRST_STATE_TIMEOUT_S = 2.0
 """How long a page waits for a cluster that has not been read yet."""
-_EVENTS_TIMEOUT_S = 1.0
-"""How long a page waits for events, which it has only in addition."""
+_ADDITIONS_TIMEOUT_S = 1.0
+"""How long a page waits for steps and events, which it has only in addition."""
 _DETAILS_TIMEOUT_S = 5.0
 """How long a node's page waits for what the state does not say."""
 _MAX_QUERY = 200
@@ -66,8 +65,17 @@ NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
 class EventList:
     """Events about an object."""
 
-    events: Sequence[ObservedEvent] = ()
+    events: Sequence[StateEvent] = ()
     """The last first."""
+    problem: str = ""
+    """Why there are none, in a sentence."""
+
+
+@dataclass(frozen=True)
+class StepList:
+    """A pod's steps."""
+
+    steps: Sequence[StateStep] = ()
     problem: str = ""
     """Why there are none, in a sentence."""
 
@@ -128,7 +136,7 @@ class Pages:
             "places": places,
             "hardware": hardware,
             "unknown": unknown,
-            "events": await _events(request, "default", {"involvedObject.kind": "Node", "involvedObject.name": name}),
+            "events": await _events(request, "default", {"kind": "Node", "name": name}),
         }
         return self.page(request, "node.html", values)
 
@@ -151,9 +159,10 @@ class Pages:
         if grant is None and waiting is None:
             raise _not_found(f"No pod {namespace}/{name} that you may see holds GPUs or waits for one.")
         uid = grant.uid if grant is not None else waiting.uid if waiting is not None else ""
-        why, events, past = await asyncio.gather(
+        why, steps, events, past = await asyncio.gather(
             request[FEED].details(namespace, name),
-            _events(request, namespace, {"involvedObject.uid": uid}),
+            _steps(request, namespace, name),
+            _events(request, namespace, {"uid": uid}),
             self._pod_past(request, namespace, name) if grant is not None else _nothing(),
         )
         others = None if waiting is None else group_of_reason(state, waiting)
@@ -165,7 +174,7 @@ class Pages:
             "why": why,
             "others": others,
             "sick": [] if grant is None else faulty_gpus(state, grant),
-            "steps": request[FEED].steps(namespace, name),
+            "way": steps,
             "events": events,
             "past": past,
         }
@@ -322,11 +331,22 @@ async def _nothing() -> None:
     """In the place of what is not asked."""
 
 
-async def _events(request: web.Request, namespace: str, fields: Mapping[str, str]) -> EventList | None:
-    """Those about an object; None: they are not read."""
+async def _steps(request: web.Request, namespace: str, name: str) -> StepList:
+    """A pod's."""
     try:
-        async with asyncio.timeout(_EVENTS_TIMEOUT_S):
-            events = await request[FEED].events(namespace, fields)
+        async with asyncio.timeout(_ADDITIONS_TIMEOUT_S):
+            return StepList(await request[FEED].steps(namespace, name))
+    except TimeoutError:
+        return StepList(problem="The steps could not be read in time. This page tries again by itself.")
+    except (KubeError, ConfigError) as error:
+        return StepList(problem=str(error))
+
+
+async def _events(request: web.Request, namespace: str, about: Mapping[str, str]) -> EventList | None:
+    """Those about an object; None: they may not be read."""
+    try:
+        async with asyncio.timeout(_ADDITIONS_TIMEOUT_S):
+            events = await request[FEED].events(namespace, about)
     except TimeoutError:
         return EventList(problem="The events could not be read in time. This page tries again by itself.")
     except (KubeError, ConfigError) as error:

@@ -32,13 +32,24 @@ V1_NODE = {
 }
 """Of the document on one node."""
 
+V1_POD = {"PodDetails": "name uid steps api_version", "StateStep": "name time seconds"}
+V1_EVENTS = {"StateEvents": "events api_version", "StateEvent": "reason message type count seen_at component"}
+
 
 def test_the_schema_is_that_of_the_types():
     for path, text in script("generate_read_api").written().items():
         assert (ROOT / path).read_text() == text, "run scripts/generate_read_api.py"
 
 
-@pytest.mark.parametrize(("page", "document"), [("read-api.schema.json", V1), ("read-api-node.schema.json", V1_NODE)])
+@pytest.mark.parametrize(
+    ("page", "document"),
+    [
+        ("read-api.schema.json", V1),
+        ("read-api-node.schema.json", V1_NODE),
+        ("read-api-pod.schema.json", V1_POD),
+        ("read-api-events.schema.json", V1_EVENTS),
+    ],
+)
 def test_no_field_of_the_version_is_missing(page, document):
     types = json.loads((ROOT / "docs" / page).read_text())["$defs"]
     for name, fields in document.items():

@@ -11,7 +11,7 @@ from tests.unit.cli.typed import beside
 from tests.unit.kube.certificates import Authority
 from tests.unit.kube.servers import serving
 
-from purser.core.state import StateReplica, rollout
+from purser.core.state import PodDetails, StateEvent, StateEvents, StateReplica, StateStep, rollout
 from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
 from purser.top.asking import (
@@ -35,6 +35,8 @@ class StandingClock(SystemClock):
 
 
 STATE = cluster((node("n1"),), (), (waiting("big"),))
+STEP = StateStep("Created", "2027-01-15T08:00:00Z", 0)
+EVENT = StateEvent("Pulled", "it is there", "Normal", 1, "2027-01-15T08:00:00Z", "kubelet")
 
 
 @asynccontextmanager
@@ -137,6 +139,33 @@ async def test_a_node_is_asked_about_once_for_all_who_look_at_it(tmp_path):
         async with StateReader(of_namespace) as part:
             assert (await part.read_node("n")).name == "n"
         assert seen[-1] == "/v1/namespaces/team-a/nodes/n"
+
+
+async def test_steps_and_events_are_those_of_one_object(tmp_path):
+    seen = []
+
+    async def handle(request):
+        seen.append(request.path_qs)
+        if request.path.endswith("/events"):
+            if "team-b" in request.path:
+                return web.Response(status=403, text="not allowed to list events")
+            return web.Response(body=msgspec.json.encode(StateEvents((EVENT,))))
+        if request.path.endswith("/gone"):
+            return web.Response(status=404)
+        return web.Response(body=msgspec.json.encode(PodDetails("p", "u", (STEP,))))
+
+    async with reading(tmp_path, handle) as (reader, api):
+        source = PolledScheduler(reader, api, StandingClock())
+        found = await asyncio.gather(*(source.steps("team-a", name) for name in ("p", "p", "gone")))
+        assert found == [(STEP,), (STEP,), ()]
+        assert await source.events("team-a", {"uid": "u&name=v"}) == (EVENT,)
+        assert await source.events("team-b", {"kind": "Node", "name": "n"}) is None
+        assert sorted(seen) == [
+            "/v1/namespaces/team-a/events?uid=u%26name%3Dv",
+            "/v1/namespaces/team-a/pods/gone",
+            "/v1/namespaces/team-a/pods/p",
+            "/v1/namespaces/team-b/events?kind=Node&name=n",
+        ]
 
 
 async def test_of_a_scheduler_that_does_not_answer_each_thing_is_asked_once_at_a_time(tmp_path):

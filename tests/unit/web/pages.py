@@ -9,10 +9,8 @@ from aiohttp import ClientSession
 from tests.unit.kube.servers import HastyClock
 from tests.unit.top.states import NOW, cluster, gpu, grant, node, waiting
 
-from purser.core.state import ROLLOUT_VERSION, ClusterState, NodeDetails, Rollout
-from purser.kube.object_events import ObservedEvent
+from purser.core.state import ROLLOUT_VERSION, ClusterState, NodeDetails, Rollout, StateEvent, StateStep
 from purser.telemetry import listening
-from purser.top.steps import PodStep
 from purser.web.access import LOCAL_ADDRESS, LocalAccess
 from purser.web.feed import Feed
 from purser.web.pages import Pages
@@ -34,9 +32,9 @@ class Source:
         self.state = state
         self.problem = ""
         self.lines = ["the reason"]
-        self.way: list[PodStep] = []
+        self.way: list[StateStep] | Exception = []
         self.nodes: dict[str, NodeDetails | Exception] = {}
-        self.recorded: dict[tuple[str, ...], list[ObservedEvent] | Exception] = {}
+        self.recorded: dict[tuple[str, ...], list[StateEvent] | Exception] = {}
         self.asked: list[tuple[str, str]] = []
         self._on_change = lambda: None
         self.rolled_out: Rollout | Exception = Rollout(ROLLOUT_VERSION, (), ())
@@ -61,11 +59,13 @@ class Source:
             raise self.rolled_out
         return self.rolled_out
 
-    def steps(self, namespace: str, pod: str) -> list[PodStep]:
+    async def steps(self, namespace: str, pod: str) -> list[StateStep]:
+        if isinstance(self.way, Exception):
+            raise self.way
         return self.way
 
-    async def events(self, namespace: str, fields: Mapping[str, str]) -> list[ObservedEvent] | None:
-        found = self.recorded.get((namespace, *fields.values()))
+    async def events(self, namespace: str, about: Mapping[str, str]) -> list[StateEvent] | None:
+        found = self.recorded.get((namespace, *about.values()))
         if isinstance(found, Exception):
             raise found
         return found

@@ -9,10 +9,8 @@ from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, details, gpu, grant, node, waiting
 from tests.waiting import limit as waiting_limit
 
-from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateGpuHealth
+from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateEvent, StateGpuHealth, StateStep
 from purser.kube import KubeError
-from purser.kube.object_events import ObservedEvent
-from purser.top.steps import PodStep
 from purser.web import pages
 from purser.web.access import is_local_host
 from purser.web.pages import NODES_PER_PAGE
@@ -96,9 +94,12 @@ async def test_a_pod_shows_its_steps_where_they_are_known():
     source = Source()
     async with served(source) as (client, _):
         assert "Steps" not in await text_of(client, "/pods/default/holder")
-        source.way = [PodStep("Created", "2027-01-15T08:00:00Z", 0), PodStep("Scheduled", "2027-01-15T08:00:07Z", 7)]
+        created = StateStep("Created", "2027-01-15T08:00:00Z", 0)
+        source.way = [created, StateStep("Scheduled", "2027-01-15T08:00:07Z", 7)]
         text = await text_of(client, "/pods/default/holder")
         assert 'Scheduled</th><td>2027-01-15T08:00:07Z</td><td class="number">7</td>' in text
+        source.way = KubeError("the scheduler is away")
+        assert '<p class="notice">the scheduler is away</p>' in await text_of(client, "/pods/default/holder")
 
 
 NVSWITCH_NODE = details("n", gpus=3)
@@ -144,7 +145,7 @@ async def test_what_is_not_known_of_a_node_is_said(found, says):
 
 async def test_events_about_a_node_or_a_pod_are_on_its_page_the_last_first():
     source = Source()
-    event = ObservedEvent(reason="Pulled", message="<b>", type="Normal", last_timestamp="2027-01-15T07:59:00Z")
+    event = StateEvent("Pulled", "<b>", "Normal", 1, "2027-01-15T07:59:00Z", "kubelet")
     later = msgspec.structs.replace(event, reason="XidError", type="Warning", count=3)
     source.recorded["default", "Node", "n"] = [event] * 3 + [later]
     source.recorded["default", "uid-holder"] = KubeError("events cannot be listed: <forbidden>")
@@ -195,7 +196,7 @@ async def test_names_and_texts_of_the_cluster_never_become_markup():
     wait = msgspec.structs.replace(waiting(HOSTILE, HOSTILE, HOSTILE), namespace=HOSTILE)
     source = Source(cluster((node(HOSTILE, gpus),), (held,), (wait,)))
     source.lines = [HOSTILE]
-    source.way = [PodStep(HOSTILE, HOSTILE, 1)]
+    source.way = [StateStep(HOSTILE, HOSTILE, 1)]
     source.problem = HOSTILE
     source.nodes[HOSTILE] = hostile_details()
     name = quote(HOSTILE, safe="")

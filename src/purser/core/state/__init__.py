@@ -3,6 +3,7 @@
 - ``documents``: its types, which are versioned.
 - ``building``: its parts, made of fleet and ledger.
 - ``node_documents``, ``node_details``: the same for the document on one node, `GET /v1/nodes/NAME`.
+- ``object_documents``: those on one pod, `GET /v1/namespaces/NAMESPACE/pods/NAME`, and on events about an object.
 - ``rollout``: a document of its own, on what the operator rolls out.
 """
 
@@ -31,6 +32,7 @@ from purser.core.state.node_documents import (
     StateNodeGpu,
     StatePoolPlace,
 )
+from purser.core.state.object_documents import PodDetails, StateEvent, StateEvents, StateStep
 from purser.core.state.rollout import (
     ROLLOUT_VERSION,
     Rollout,
@@ -53,6 +55,7 @@ __all__ = [
     "STATE_VERSION",
     "ClusterState",
     "NodeDetails",
+    "PodDetails",
     "Rollout",
     "RolloutCondition",
     "RolloutCounts",
@@ -63,6 +66,8 @@ __all__ = [
     "RolloutPool",
     "RolloutUpgrade",
     "StateContainer",
+    "StateEvent",
+    "StateEvents",
     "StateGpu",
     "StateGpuHealth",
     "StateGrant",
@@ -75,6 +80,7 @@ __all__ = [
     "StateReason",
     "StateReplica",
     "StateShare",
+    "StateStep",
     "StateWaiting",
     "details_of_gpus",
     "node_details",

@@ -5,6 +5,7 @@ those whom the API server vouches for.
 - ``documents``: what all documents have in common: encoded in steps, once for all who wait.
 - ``page``: the documents, made in small steps beside kube-scheduler's questions, at most once a second.
 - ``nodes``: the document on one node.
+- ``objects``: those on one pod, and on the events about one object.
 - ``rollout_page``: the document on what the operator rolls out.
 - ``serving``: paths, answers, and how much clients can make of a server.
 
@@ -13,8 +14,9 @@ Not here: the types of the document (`purser.core.state`), and who reads it (`pu
 
 from purser.scheduler.read_api.access import AccessControl
 from purser.scheduler.read_api.nodes import NodePage
+from purser.scheduler.read_api.objects import ObjectPage
 from purser.scheduler.read_api.page import StatePage
 from purser.scheduler.read_api.rollout_page import RolloutPage
 from purser.scheduler.read_api.serving import READ_API_LIMITS, read_api_app
 
-__all__ = ["READ_API_LIMITS", "AccessControl", "NodePage", "RolloutPage", "StatePage", "read_api_app"]
+__all__ = ["READ_API_LIMITS", "AccessControl", "NodePage", "ObjectPage", "RolloutPage", "StatePage", "read_api_app"]

@@ -2,20 +2,21 @@
 
 As Kubernetes' own servers delegate it: a TokenReview, then SubjectAccessReviews. The whole state is for those who may
 ``get`` its path, which is no resource's. A namespace's part of it is also for those who may list the namespace's pods,
-and shows them all nodes if they may list nodes.
+and shows them all nodes if they may list nodes. A namespace's events are for those who may list them.
 Tokens are remembered by their digest. Strangers cannot push out those who are known, nor keep the API server busy.
 """
 
 import asyncio
 import hashlib
 import re
+from typing import Any
 
 import msgspec
 import structlog
 
 from purser.core.decoding import brief
 from purser.kube import Client, Clock, KubeError
-from purser.kube.resources import NODES, PODS
+from purser.kube.resources import NODES, PODS, Resource
 from purser.kube.reviews import ReviewedUser, review_path, review_resource, review_token
 from purser.recent import Recent
 
@@ -69,15 +70,18 @@ class AccessControl:
         self._strangers: set[bytes] = set()
         """Those under way that could not read before."""
 
-    async def verdict(self, authorization: str, namespace: str | None = None) -> AccessVerdict:
-        """Of the header ``Authorization`` of a request for a namespace's part of the state, or for the whole."""
+    async def verdict(
+        self, authorization: str, namespace: str | None = None, listed: Resource[Any] = PODS
+    ) -> AccessVerdict:
+        """Of the header ``Authorization`` of a request for the whole state, or for a namespace's part of it, or for
+        other objects in the namespace (``listed``)."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return AccessVerdict(401, message="a bearer token is required: Authorization: Bearer TOKEN")
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
             return _UNKNOWN
-        key = hashlib.sha256(f"{namespace or ''} {token}".encode()).digest()
+        key = hashlib.sha256(f"{namespace or ''} {listed.plural} {token}".encode()).digest()
         now = self._clock.monotonic()
         before = self._allowed.get(key)
         known = before or self._refused.get(key)
@@ -88,7 +92,7 @@ class AccessControl:
             number = len(self._strangers) if is_stranger else len(self._under_way) - len(self._strangers)
             if number >= MAX_UNKNOWN_TOKENS:
                 return _BUSY_VERDICT
-            task = self._under_way[key] = asyncio.ensure_future(self._review(token, namespace))
+            task = self._under_way[key] = asyncio.ensure_future(self._review(token, namespace, listed))
             if is_stranger:
                 self._strangers.add(key)
             task.add_done_callback(lambda done: self._finish_review(key, done))
@@ -107,7 +111,7 @@ class AccessControl:
         where = self._allowed if verdict.status == 200 else self._refused
         where.put(key, (verdict, self._clock.monotonic() + VERDICT_TTL_S))
 
-    async def _review(self, token: str, namespace: str | None) -> AccessVerdict:
+    async def _review(self, token: str, namespace: str | None, listed: Resource[Any]) -> AccessVerdict:
         try:
             # Tokens for this audience are good for nothing else; logins by OIDC have none but the API server's.
             user = await review_token(self._client, token, READ_AUDIENCE) or await review_token(self._client, token)
@@ -115,7 +119,9 @@ class AccessControl:
                 return _UNKNOWN
             if namespace is None:
                 return await self._cluster_verdict(user)
-            return await self._namespace_verdict(user, namespace)
+            if listed is PODS:
+                return await self._namespace_verdict(user, namespace)
+            return await self._list_verdict(user, namespace, listed)
         except KubeError as error:
             log.warning("Failed to review a token for the read API", error=brief(error))
             return _API_SERVER_AWAY
@@ -135,5 +141,16 @@ class AccessControl:
             return AccessVerdict(200, name, sees_nodes=await review_resource(self._client, user, "list", NODES))
         if await review_path(self._client, user, READ_VERB, STATE_PATH):
             return AccessVerdict(200, name, sees_nodes=True)
-        message = f'user "{name}" is not allowed to list pods in namespace "{namespace}"'
-        return AccessVerdict(403, name, message)
+        return _not_allowed_to_list(name, namespace, PODS)
+
+    async def _list_verdict(self, user: ReviewedUser, namespace: str, listed: Resource[Any]) -> AccessVerdict:
+        """The right to read the state says nothing of these objects."""
+        name = brief(user.username)
+        if await review_resource(self._client, user, "list", listed, namespace):
+            return AccessVerdict(200, name)
+        return _not_allowed_to_list(name, namespace, listed)
+
+
+def _not_allowed_to_list(name: str, namespace: str, listed: Resource[Any]) -> AccessVerdict:
+    message = f'user "{name}" is not allowed to list {listed.plural} in namespace "{namespace}"'
+    return AccessVerdict(403, name, message)

@@ -9,17 +9,22 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from purser.connections import Limits
+from purser.core.decoding import brief
 from purser.core.kubernetes.naming import is_label
+from purser.kube import KubeError
+from purser.kube.resources import EVENTS, PODS, Resource
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl
 from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.nodes import NodePage
+from purser.scheduler.read_api.objects import ObjectPage
 from purser.scheduler.read_api.page import Scope, StatePage
 from purser.scheduler.read_api.rollout_page import RolloutPage
 
@@ -33,6 +38,9 @@ ROLLOUT_PATH = "/v1/rollout"
 NODE_PATH = "/v1/nodes/{node}"
 """Who may read the whole state may read it."""
 NAMESPACE_NODE_PATH = "/v1/namespaces/{namespace}/nodes/{node}"
+POD_PATH = "/v1/namespaces/{namespace}/pods/{pod}"
+EVENTS_PATH = "/v1/namespaces/{namespace}/events"
+"""Who may list the namespace's events may read it."""
 
 MAX_ANSWERS = 8
 """Documents that are sent at once."""
@@ -74,7 +82,12 @@ Document = Callable[[web.Request, Scope | None], Awaitable[EncodedState]]
 
 
 def read_api_app(
-    access: AccessControl, page: StatePage, nodes: NodePage, rollouts: RolloutPage, metrics: SchedulerMetrics
+    access: AccessControl,
+    page: StatePage,
+    nodes: NodePage,
+    objects: ObjectPage,
+    rollouts: RolloutPage,
+    metrics: SchedulerMetrics,
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = AnswersInFlight()
@@ -91,12 +104,26 @@ def read_api_app(
     async def rollout(_: web.Request, scope: Scope | None) -> EncodedState:
         return await rollouts.current()
 
-    def build_handler(document_of: Document) -> Handler:
+    async def pod(request: web.Request, _: Scope | None) -> EncodedState:
+        found = await objects.pod(request.match_info["namespace"], request.match_info["pod"])
+        if found is None:
+            raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
+        return found
+
+    async def events(request: web.Request, _: Scope | None) -> EncodedState:
+        found = await objects.events(request.match_info["namespace"], request.query)
+        if found is None:
+            raise web.HTTPBadRequest(text="name the object of the events: ?kind=KIND&name=NAME or ?uid=UID\n")
+        return found
+
+    def build_handler(document_of: Document, listed: Resource[Any] = PODS) -> Handler:
+        """``listed``: what a namespace's readers must be allowed to list in it."""
+
         async def answer(request: web.Request) -> web.StreamResponse:
             namespace = request.match_info.get("namespace")
             if namespace is not None and not is_label(namespace):
                 raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
-            verdict = await access.verdict(request.headers.get("Authorization", ""), namespace)
+            verdict = await access.verdict(request.headers.get("Authorization", ""), namespace, listed)
             if verdict.status != 200:
                 return _refusal(verdict.status, verdict.message)
             scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
@@ -105,6 +132,8 @@ def read_api_app(
                     document = await document_of(request, scope)
                 except web.HTTPException:
                     raise
+                except KubeError as error:
+                    return _refusal(503, f"the API server cannot be read: {brief(error)}")
                 except Exception:
                     log.exception("Failed to build a document of the read API", path=request.path)
                     return web.Response(
@@ -133,9 +162,11 @@ def read_api_app(
         NODE_PATH: node,
         NAMESPACE_NODE_PATH: node,
         ROLLOUT_PATH: rollout,
+        POD_PATH: pod,
     }
     for path, document_of in documents.items():
         app.router.add_get(path, build_handler(document_of), allow_head=False)
+    app.router.add_get(EVENTS_PATH, build_handler(events, EVENTS), allow_head=False)
     return app
 
 

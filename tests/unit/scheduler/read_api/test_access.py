@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from purser.kube import Client, ClusterConfig, KubeError, SystemClock
-from purser.kube.resources import PODS
+from purser.kube.resources import EVENTS, PODS
 from purser.lab.apiserver import ApiServer, User
 from purser.lab.apiserver.cluster import API_AUDIENCE
 from purser.scheduler.read_api.access import MAX_KNOWN, MAX_UNKNOWN_TOKENS, READ_AUDIENCE, VERDICT_TTL_S, AccessControl
@@ -47,8 +47,8 @@ class World:
             return web.json_response({"status": {"allowed": _asked_for(spec) in self.rights}}, status=201)
         return None
 
-    async def status(self, token, namespace=None):
-        return (await self.access.verdict(f"Bearer {token}", namespace)).status
+    async def status(self, token, namespace=None, listed=PODS):
+        return (await self.access.verdict(f"Bearer {token}", namespace, listed)).status
 
 
 def _asked_for(spec):
@@ -57,7 +57,8 @@ def _asked_for(spec):
         return path["path"]
     wanted = spec["resourceAttributes"]
     assert (wanted["group"], wanted["version"], wanted["verb"]) == ("", "v1", "list")
-    return {"pods": wanted["namespace"], "nodes": "nodes"}[wanted["resource"]]
+    namespace = wanted["namespace"]
+    return {"pods": namespace, "nodes": "nodes", "events": f"events of {namespace}"}[wanted["resource"]]
 
 
 @pytest.fixture
@@ -193,3 +194,19 @@ async def test_a_flood_of_unknown_tokens_keeps_out_nobody_who_is_known(it):
     assert len(it.access._refused) == MAX_KNOWN
     assert await it.status("reader") == 200
     assert len(it.asked) == asked + 2 * (MAX_KNOWN + 10)
+
+
+@pytest.mark.parametrize(
+    ("rights", "pods", "events"),
+    [
+        ({"/v1/state", "team-a"}, 200, 403),
+        ({"events of team-a"}, 403, 200),
+        ({"events of team-b", "team-a"}, 200, 403),
+        (set(), 403, 403),
+    ],
+)
+async def test_events_are_for_those_who_may_list_them_whatever_else_they_may_read(it, rights, pods, events):
+    it.rights = rights
+    for _ in range(2):  # neither answer is remembered as the other
+        assert await it.status("reader", "team-a", EVENTS) == events
+        assert await it.status("reader", "team-a") == pods

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from purser.adapters.pod_steps import steps_of
 from purser.core.names import GRANT_ANNOTATION
 from purser.kube.pod_details import ScheduledPod
-from purser.top.steps import steps_of
 
 MINUTE = "2027-01-15T08:00:"
 

@@ -1,10 +1,10 @@
 """A pod's way from its creation to running containers, as its status has it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from purser.core.kubernetes.times import parsed
 from purser.core.names import GRANT_ANNOTATION
+from purser.core.state import StateStep
 from purser.kube.objects import Pod
 from purser.kube.pod_details import PodCondition, ScheduledPod
 
@@ -15,24 +15,13 @@ _CONDITIONS = (
 )
 
 
-@dataclass(frozen=True)
-class PodStep:
-    """What a pod has come to."""
-
-    name: str
-    time: str
-    """RFC 3339, whole seconds."""
-    seconds: int
-    """Since the step before; 0 for the first."""
-
-
-def steps_of(pod: Pod) -> list[PodStep]:
+def steps_of(pod: Pod) -> list[StateStep]:
     """The steps, in the order of their times. A condition has the time when it last changed, so a step may have been
     reached before."""
     timed = ((parsed(time), name, time) for name, time in _steps(pod))
     known = sorted(((at, name, time) for at, name, time in timed if at is not None), key=lambda step: step[0])
     before = [known[0][0], *(at for at, _, _ in known)] if known else []
-    return [PodStep(name, time, int(at - last)) for (at, name, time), last in zip(known, before, strict=False)]
+    return [StateStep(name, time, int(at - last)) for (at, name, time), last in zip(known, before, strict=False)]
 
 
 def _steps(pod: Pod) -> Iterator[tuple[str, str]]:

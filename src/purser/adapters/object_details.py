@@ -1,0 +1,41 @@
+"""What the API server has on one object: a pod's steps, and the events about it."""
+
+from collections.abc import Mapping
+
+from purser.adapters.pod_steps import steps_of
+from purser.core.state import PodDetails, StateEvent, StateEvents
+from purser.kube.client import Client
+from purser.kube.errors import NotFoundError
+from purser.kube.object_events import ObservedEvent, events_about
+from purser.kube.pod_details import SCHEDULED_PODS
+
+MAX_EVENTS = 50
+"""About an object that are kept."""
+
+
+async def read_pod_details(client: Client, namespace: str, name: str) -> PodDetails | None:
+    """A pod's document; None: there is no such pod. Raises `purser.kube.errors.KubeError`."""
+    try:
+        pod = await client.get(SCHEDULED_PODS, name, namespace)
+    except NotFoundError:
+        return None
+    return PodDetails(name, pod.metadata.uid, tuple(steps_of(pod)))
+
+
+async def read_events(client: Client, namespace: str, about: Mapping[str, str]) -> StateEvents:
+    """The last `MAX_EVENTS` about an object; ``about``: its ``kind``, ``name`` or ``uid``. The API server goes through
+    all events of the namespace for it. Raises `purser.kube.errors.KubeError`."""
+    found = await events_about(client, namespace, {f"involvedObject.{key}": value for key, value in about.items()})
+    # Whoever may create events can give them annotations of any size, which are left out.
+    return StateEvents(tuple(_event(each) for each in found[-MAX_EVENTS:]))
+
+
+def _event(event: ObservedEvent) -> StateEvent:
+    return StateEvent(
+        reason=event.reason,
+        message=event.message,
+        type=event.type,
+        count=event.count,
+        seen_at=event.seen_at,
+        component=event.component,
+    )
