@@ -63,9 +63,9 @@ def read_workload(path: Path) -> Workload:
     if top is None:
         problems.add(1, 1, "is empty: must contain nodes and pods")
         raise InputError(problems.found)
-    nodes = _each(top, "nodes", NODE_FIELDS, _nodes, problems)
+    nodes = _read_entries(top, "nodes", NODE_FIELDS, _nodes, problems)
     kinds = mig_kinds(tuple(nodes))
-    pods = _each(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
+    pods = _read_entries(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
     notes = () if has_bounds(tuple(nodes)) else (NO_BOUNDS_NOTE,)
     return Workload(path.name, tuple(nodes), tuple(pods), notes)
@@ -184,7 +184,7 @@ class _Entry:
         return tuple(str(item.value) for item in items)
 
 
-def _each(
+def _read_entries(
     top: _Entry,
     field: str,
     fields: Sequence[str],
