@@ -237,7 +237,7 @@ class LibraryDriver:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise DriverError("the driver is closed")
+            raise DriverError("NVML has been shut down")
 
     def _start(self) -> None:
         try:

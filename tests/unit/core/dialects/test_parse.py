@@ -100,7 +100,7 @@ def test_a_container_without_any_device_makes_no_request(limits):
             "a MIG device has its own memory and compute, so ask for only nvidia.com/mig-1g.5gb",
         ),
         ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
-        ({"gpu": 1, "mem": 10, "priority": 2}, "0 is high, 1 is low) from 0 to 1"),
+        ({"gpu": 1, "mem": 10, "priority": 2}, 'priority "2" is out of range: must be 0 (high) or 1 (low)'),
         ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" must be in MiB without a suffix: use 8192'),
         ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
         (
