@@ -6,8 +6,8 @@ from purser.core.decoding import brief
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.mig.on_demand import named
 from purser.core.model import DeviceShare, Grant, GrantState
-from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.names import MIG_STATE_LABEL
+from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.node.topology_labels import topology_labels
 from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
 
