@@ -63,7 +63,7 @@ class Variables:
 
 
 @dataclass(frozen=True)
-class Group:
+class OptionGroup:
     """Of a field whose value has options of its own."""
 
     switch: Option | None = None
@@ -108,7 +108,7 @@ def settings_of(kind: type, at: tuple[str, ...] = ()) -> Iterator[OptionField]:
         path = (*at, name)
         plain = _without_none(get_args(hint)[0])
         for annotated in hint.__metadata__:
-            if not isinstance(annotated, Group):
+            if not isinstance(annotated, OptionGroup):
                 yield OptionField(path, plain, default, annotated)
                 continue
             if annotated.switch is not None:
@@ -148,7 +148,7 @@ def _made(kind: type[T], at: tuple[str, ...], values: Mapping[tuple[str, ...], A
     found: dict[str, Any] = {}
     for name, hint, _ in _annotated(kind):
         path = (*at, name)
-        group = next((each for each in hint.__metadata__ if isinstance(each, Group)), None)
+        group = next((each for each in hint.__metadata__ if isinstance(each, OptionGroup)), None)
         if group is None:
             found |= {name: values[path]} if path in values else {}
         elif group.switch is not None and not values.get(path, True):

@@ -16,7 +16,7 @@ from purser.telemetry import listening
 from tests.unit.scheduler.reviews import container, pod, review
 
 KIB = 1024
-LIMITS = BodyLimits(each=256 * KIB, together=1024 * KIB)
+LIMITS = BodyLimits(per_body=256 * KIB, in_total=1024 * KIB)
 HONEST = json.dumps(review(pod(container(limits={"nvidia.com/gpu": 1})))).encode()
 
 

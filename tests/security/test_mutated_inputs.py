@@ -44,7 +44,7 @@ from purser.core.decisions.framing import MAGIC
 from purser.core.decisions.records import Record
 from purser.core.decoding import UnreadableError
 from purser.core.device.gpus import NodeGpu
-from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restore_pod
+from purser.core.dialects import DialectError, asks_for_devices, default_limits, hami_codec, parse, restore_pod
 from purser.core.dialects.unserved import unserved_words
 from purser.core.dialects.volcano_choice import chosen_grant
 from purser.core.features.values import LabelTrouble
@@ -344,7 +344,7 @@ def decide(spec: Any) -> None:
         if request is not None:
             largest_shape(request)
         restore_pod(spec)
-        defaults(spec)
+        default_limits(spec)
 
 
 def node(data: bytes) -> None:

@@ -69,7 +69,7 @@ class DeviceListing(msgspec.Struct, frozen=True):
     indexes: Mapping[str, str] = {}
     """Of each device, by uuid: what it is named by. A device that is not here is named by its uuid."""
     annotation_prefix: str = "cdi.k8s.io/"
-    more: tuple[str, ...] = ()
+    extra_cdi_classes: tuple[str, ...] = ()
     """Classes of CDI that every container has all devices of: ``gdrcopy``, ``gds``, ``mofed``."""
     variables: Mapping[str, str] = {}
     """Of every container."""
@@ -169,7 +169,7 @@ def _cdi_names(names: tuple[str, ...], listing: DeviceListing) -> tuple[str, ...
     return (
         *(cdi_name("gpu", name) for name in names),
         *(cdi_name("imex-channel", str(channel)) for channel in listing.imex_channels),
-        *(cdi_name(each, "all") for each in listing.more),
+        *(cdi_name(each, "all") for each in listing.extra_cdi_classes),
     )
 
 

@@ -263,9 +263,9 @@ class DeviceMonitor:
                 self._driver = await run_in_thread(self._find_driver, "purser-open")
             else:
                 await run_in_thread(self._driver.reopen, "purser-reopen")
-            self._warn("Cannot reopen the driver")
+            self._warn("Cannot reinitialise NVML")
         except DriverError as error:
-            self._warn("Cannot reopen the driver", error)
+            self._warn("Cannot reinitialise NVML", error)
 
     def _take_scan(self) -> None:
         known = {gpu.uuid for gpu in self.gpus if gpu.uuid}

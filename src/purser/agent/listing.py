@@ -19,7 +19,7 @@ def listing_of(
         ways=frozenset(map(DeviceList, settings.device_lists)),
         indexes=device_indexes(gpus) if settings.device_ids == "index" else {},
         annotation_prefix=settings.cdi_annotation_prefix,
-        more=tuple(each for each in wanted if each in cdi_classes),
+        extra_cdi_classes=tuple(each for each in wanted if each in cdi_classes),
         variables={f"NVIDIA_{each.upper()}": "enabled" for each in wanted},
         imex_channels=tuple(
             each for each in settings.imex_channels if settings.imex_required or f"{IMEX_CHANNEL}{each}" in device_files

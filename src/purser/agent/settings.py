@@ -30,8 +30,8 @@ from purser.options import (
     METRICS_PORT,
     NODE_NAME,
     SYSFS_ROOT,
-    Group,
     Option,
+    OptionGroup,
     Variables,
     settings_of,
 )
@@ -252,7 +252,7 @@ class SharingSettings:
         ),
     ] = (ConfigFallback.NAMED, ConfigFallback.SINGLE, ConfigFallback.EMPTY)
 
-    flags: Annotated[DevicePluginFlags, Group()] = field(default_factory=DevicePluginFlags)
+    flags: Annotated[DevicePluginFlags, OptionGroup()] = field(default_factory=DevicePluginFlags)
 
     variables: Annotated[
         Mapping[str, str],
@@ -408,9 +408,9 @@ class AgentSettings:
     hami_lock_dir: Path = Path("/tmp/vgpulock")
     """On the host: HAMi-core's node-wide lock folder, mounted into every container that it limits."""
 
-    sharing: Annotated[SharingSettings, Group()] = field(default_factory=SharingSettings)
+    sharing: Annotated[SharingSettings, OptionGroup()] = field(default_factory=SharingSettings)
 
-    sriov: Annotated[SriovSettings, Group()] = field(default_factory=SriovSettings)
+    sriov: Annotated[SriovSettings, OptionGroup()] = field(default_factory=SriovSettings)
 
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
 
@@ -484,7 +484,7 @@ class AgentSettings:
     ] = field(default_factory=XidPolicy)
     """In the words of NVIDIA's device plugin and DRA driver."""
 
-    features: Annotated[FeatureSettings, Group()] = field(default_factory=FeatureSettings)
+    features: Annotated[FeatureSettings, OptionGroup()] = field(default_factory=FeatureSettings)
 
     probe_interval_s: float = 10.0
     """Between two probes of every GPU."""

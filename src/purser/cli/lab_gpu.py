@@ -390,7 +390,7 @@ def nvlink(
 @app.command(
     "fabric",
     help=_help(
-        "Join a GPU to an NVLink domain, or set the state of its fabric manager registration.",
+        "Join a GPU to an NVLink domain, or set the state of its registration with the fabric manager.",
         "fabric gb200-nvl4-0 2 --cluster 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47 --clique 7",
         "fabric gb200-nvl4-0 2 --state failed",
     ),
@@ -403,7 +403,12 @@ def fabric(
     ] = None,
     clique: Annotated[int, typer.Option(min=0, max=MAX_NUMBER, help="Clique ID in the NVLink domain.")] = 0,
     state: Annotated[
-        str, typer.Option(metavar="STATE", help="Without --cluster: state of the fabric manager registration.")
+        str,
+        typer.Option(
+            metavar="STATE",
+            help="Without --cluster: state of the GPU's registration with the fabric manager: not-supported, "
+            "not-started, in-progress, completed or failed.",
+        ),
     ] = "not-started",
     kubeconfig: LabKubeconfig = None,
 ) -> None:
@@ -415,14 +420,14 @@ def fabric(
 
     if cluster is None:
         registration = Fabric.so_far(one_of(FabricState, "--state", state))
-        done = f"has fabric registration state {state} and is in no NVLink domain"
+        done = f"is not in an NVLink domain; its registration with the fabric manager is {state}"
         change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, registration))
         return
     try:
         joined = Fabric(cluster=UUID(cluster), clique=clique)
     except ValueError:
         fail(f"invalid UUID {cluster[:40]}: must be one such as 7c5f1a30-4b0e-4f8a-9d52-6e1b0c8a2f47", MISUSED)
-    done = f"joined clique {clique} of {joined.cluster}"
+    done = f"joined clique {clique} of NVLink domain {joined.cluster}"
     change(kubeconfig, node, gpu, done, lambda driver, one: driver.set_fabric(one, joined))
 
 

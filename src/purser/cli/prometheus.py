@@ -25,7 +25,7 @@ def prometheus_at(url: str, token: str, selector: str, *, timeout_s: float = 120
         selector.encode()
         return Prometheus(url, token=token, timeout_s=timeout_s)
     except ValueError as error:
-        fail(f"invalid --prometheus, or its token or selector: {error}", MISUSED)
+        fail(f"invalid Prometheus URL, token or selector: {error}", MISUSED)
 
 
 def seconds_of(since: str) -> float:

@@ -162,8 +162,8 @@ def _print(
         columns: list[Column[DecisionDifference]] = [
             Column("DECISION", lambda each: each.decision),
             Column("POD", lambda each: each.pod),
-            Column("LOGGED", lambda each: _place(each.logged)),
-            Column("NOW", lambda each: _place(each.now)),
+            Column("LOGGED", lambda each: _placement_text(each.logged)),
+            Column("NOW", lambda each: _placement_text(each.now)),
             Column("LOGGED SCORE", lambda each: _score(each.logged), wide=True),
             Column("SCORE NOW", lambda each: _score(each.now), wide=True),
             Column("WHY", lambda each: each.why),
@@ -179,7 +179,7 @@ def _print(
         print(f"{'The only decision is' if decisions == 1 else f'All {decisions} decisions are'} the same{whose}")
 
 
-def _place(outcome: "Outcome") -> str:
+def _placement_text(outcome: "Outcome") -> str:
     if not outcome.node:
         return "nowhere"
     return f"{outcome.node} GPU {','.join(map(str, outcome.gpus))}" if outcome.gpus else outcome.node

@@ -63,7 +63,7 @@ class FailedAction(msgspec.Struct, frozen=True):
     """The server refuses it permanently: a retry fails until the cause is removed."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class RoundResult(msgspec.Struct, frozen=True):
     """What came of a round's actions."""
 
     done: tuple[Action, ...] = ()
@@ -118,7 +118,9 @@ _TRANSIENT_STATUSES = (404, 408, 409, 410, 429)
 _FIRST_SERVER_ERROR = 500
 
 
-async def perform(actions: Sequence[Action], writer: Writer, may_write: Callable[[], bool] = lambda: True) -> Result:
+async def perform(
+    actions: Sequence[Action], writer: Writer, may_write: Callable[[], bool] = lambda: True
+) -> RoundResult:
     """Do the actions in their order, those of one kind side by side; a failure keeps no other action from being done.
 
     ``may_write`` is asked before each one. Once it says no, nothing more is written.
@@ -137,7 +139,7 @@ async def perform(actions: Sequence[Action], writer: Writer, may_write: Callable
 
     for group in _groups(actions):
         await _run_concurrently(one, group)
-    return Result(tuple(done), tuple(failures), stopped=len(done) + len(failures) < len(actions))
+    return RoundResult(tuple(done), tuple(failures), stopped=len(done) + len(failures) < len(actions))
 
 
 def _groups(actions: Sequence[Action]) -> Iterator[list[Action]]:

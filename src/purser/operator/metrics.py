@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from purser.operator.acting import Result, describe
+from purser.operator.acting import RoundResult, describe
 from purser.operator.model import (
     GAUGE_HELP,
     GAUGE_PREFIX,
@@ -73,7 +73,7 @@ class OperatorMetrics:
         self._gauges.values.clear()
         self._gauges.operands.clear()
 
-    def round_ended(self, snapshot: Snapshot, outcome: RoundOutcome, result: Result, seconds: float) -> None:
+    def round_ended(self, snapshot: Snapshot, outcome: RoundOutcome, result: RoundResult, seconds: float) -> None:
         """A round came to its end, though not all of its writes may have gone well."""
         self._rounds.inc()
         self._seconds.observe(seconds)

@@ -27,7 +27,7 @@ from purser.kube.failures import ObjectFailures
 from purser.kube.objects import ObjectReference
 from purser.kube.racing import until
 from purser.kube.resources import NODES
-from purser.operator.acting import FailedAction, Result, Writer, perform, subject
+from purser.operator.acting import FailedAction, RoundResult, Writer, perform, subject
 from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import EmitEvent, Evict, ObjectKey, RefusedWrite, RoundOutcome, Snapshot
@@ -172,7 +172,7 @@ class Rounds:
                 about = ObjectReference(_API_VERSIONS["Node"], "Node", "", each.node.name, each.node.uid)
                 self._failures.failed(NODES, about, each.error)
 
-    def _process_result(self, result: Result) -> None:
+    def _process_result(self, result: RoundResult) -> None:
         """What the next round has to know of this one's writes, and when it has to come. Raises `RoundError`."""
         known, self._refusals = self._refusals, merge_refusals(result, self._refusals)
         unexpected = [failure for failure in result.failures if not failure.expected]
@@ -193,7 +193,7 @@ class Rounds:
         self._emitted = frozenset(outcome.events)
 
 
-def merge_refusals(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
+def merge_refusals(result: RoundResult, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
     """What the server refuses for good. Of a write that failed for another reason this time the last word stands."""
     before = {each.key: each for each in known}
     found: dict[ObjectKey, RefusedWrite] = {}

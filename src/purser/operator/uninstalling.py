@@ -17,7 +17,7 @@ from purser.kube import ApiError, Client, ClusterConfig, KubeError, LeaderElecto
 from purser.kube.objects import Node
 from purser.kube.racing import until
 from purser.kube.resources import LEASES
-from purser.operator.acting import Result, perform, subject
+from purser.operator.acting import RoundResult, perform, subject
 from purser.operator.chart_hooks import nodes_to_strip, strip_node
 from purser.operator.deciding import blocked_removals, is_clean, nodes_to_inspect, reconcile
 from purser.operator.deciding.isolation import without
@@ -173,7 +173,7 @@ class _Uninstall:
                 self._say(f"waiting for {line}")
             self._reported, self._say_next = left, _now() + UNINSTALL_MESSAGE_PERIOD_S
 
-    def _report_refusals(self, result: Result) -> None:
+    def _report_refusals(self, result: RoundResult) -> None:
         for failure in result.failures:
             if failure.permanent:
                 self._report_refusal(subject(failure.action), failure.error)

@@ -22,14 +22,14 @@ RETRY_AFTER_S = 1
 class BodyLimits:
     """Bytes of one body, and of all that are held at once."""
 
-    each: int
-    together: int
+    per_body: int
+    in_total: int
 
 
-WEBHOOK_BODIES = BodyLimits(each=8 * MIB, together=64 * MIB)
+WEBHOOK_BODIES = BodyLimits(per_body=8 * MIB, in_total=64 * MIB)
 """kube-apiserver takes no request of more than 3 MiB; an AdmissionReview of an update carries the object twice."""
 
-EXTENDER_BODIES = BodyLimits(each=32 * MIB, together=128 * MIB)
+EXTENDER_BODIES = BodyLimits(per_body=32 * MIB, in_total=128 * MIB)
 """The names of 100 000 nodes with victims on each are less."""
 
 
@@ -50,7 +50,7 @@ class Bodies:
     @asynccontextmanager
     async def of(self, request: web.Request) -> AsyncIterator[bytes]:
         """The body of a request, held until left. Raises aiohttp's answers: 413 for one too large, 503 for too many."""
-        if (request.content_length or 0) > self._limits.each:
+        if (request.content_length or 0) > self._limits.per_body:
             raise self._too_large()
         taken = bytearray()
         try:
@@ -66,7 +66,7 @@ class Bodies:
                     while chunk := await content.readany():
                         taken += chunk
                         self._held += len(chunk)
-                        if len(taken) > self._limits.each:
+                        if len(taken) > self._limits.per_body:
                             raise self._too_large()
                         self._make_room(timeout)
                 finally:
@@ -80,7 +80,7 @@ class Bodies:
         return bytes(taken)
 
     def _make_room(self, newest: asyncio.Timeout) -> None:
-        if self._held <= self._limits.together:
+        if self._held <= self._limits.in_total:
             return
         oldest = next(iter(self._incoming), newest)
         self._incoming.pop(oldest, None)
@@ -89,5 +89,5 @@ class Bodies:
         oldest.reschedule(asyncio.get_running_loop().time())
 
     def _too_large(self) -> web.HTTPRequestEntityTooLarge:
-        limit = self._limits.each
+        limit = self._limits.per_body
         return web.HTTPRequestEntityTooLarge(max_size=limit, actual_size=limit, text=f"more than {limit} bytes\n")

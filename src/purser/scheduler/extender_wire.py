@@ -39,12 +39,12 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _NAME = "the extender request"
-_args = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.each)
-_names = JsonReader(list[str], "NodeNames", max_bytes=EXTENDER_BODIES.each)
+_args = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.per_body)
+_names = JsonReader(list[str], "NodeNames", max_bytes=EXTENDER_BODIES.per_body)
 _known_names: Recent[bytes, list[str]] = Recent(8)
 """By their text: from one pod to the next the same nodes are asked about, thousands in large clusters."""
-_bindings = JsonReader(ExtenderBindingArgs, _NAME, max_bytes=EXTENDER_BODIES.each)
-_preemptions = JsonReader(_PreemptionArgs, _NAME, max_bytes=EXTENDER_BODIES.each)
+_bindings = JsonReader(ExtenderBindingArgs, _NAME, max_bytes=EXTENDER_BODIES.per_body)
+_preemptions = JsonReader(_PreemptionArgs, _NAME, max_bytes=EXTENDER_BODIES.per_body)
 
 
 def decode_args(body: bytes) -> ExtenderArgs:

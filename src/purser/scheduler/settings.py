@@ -17,7 +17,15 @@ from purser.core.policy.words import (
     node_policy_pattern,
 )
 from purser.core.vendors.catalogue import FAMILY_NAMES
-from purser.options import MANAGED_RESOURCES, MEMORY_UNITS, METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
+from purser.options import (
+    MANAGED_RESOURCES,
+    MEMORY_UNITS,
+    METRICS_ADDRESS,
+    METRICS_PORT,
+    PORT_MAXIMUM,
+    Option,
+    OptionGroup,
+)
 
 DEVICE_NAMESPACES = ("kube-system",)
 """Only an administrator writes there."""
@@ -311,8 +319,8 @@ class SchedulerSettings:
     )
     scheduler_name: str = SCHEDULER_NAME
     """The kube-scheduler profile that asks this extender."""
-    server: Annotated[ServerSettings, Group()] = field(default_factory=ServerSettings)
-    policy: Annotated[PolicySettings, Group(parts=POLICY_OPTIONS)] = field(default_factory=PolicySettings)
+    server: Annotated[ServerSettings, OptionGroup()] = field(default_factory=ServerSettings)
+    policy: Annotated[PolicySettings, OptionGroup(parts=POLICY_OPTIONS)] = field(default_factory=PolicySettings)
     """Where pods say nothing themselves."""
     follow_lease: Annotated[
         LeaseTarget | None,
@@ -326,7 +334,7 @@ class SchedulerSettings:
     ] = None
     """None: always, for one replica."""
     webhook: Annotated[
-        WebhookSettings | None, Group(switch=Option("Keep the CA in the webhook configurations up to date."))
+        WebhookSettings | None, OptionGroup(switch=Option("Keep the CA in the webhook configurations up to date."))
     ] = field(default_factory=WebhookSettings)
     """None: no webhook configuration is looked after; the paths are served all the same."""
     adopted_scheduler_names: Annotated[
@@ -376,7 +384,7 @@ class SchedulerSettings:
             repeated=True,
         ),
     ] = ()
-    decision_log: Annotated[DecisionLogSettings, Group()] = field(default_factory=DecisionLogSettings)
+    decision_log: Annotated[DecisionLogSettings, OptionGroup()] = field(default_factory=DecisionLogSettings)
     host_name: str = ""
     """What kube-scheduler's identity starts with where it runs beside this process. Empty: this machine's name."""
 

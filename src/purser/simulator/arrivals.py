@@ -70,7 +70,7 @@ def run(
 def _decide(shapes: Shapes, order: Order, decider: Decider, rows: Rows, start: int, end: int, tick: Tick) -> list[int]:
     """The events from start to end. Returns those whose pods found no place."""
     allocated = int(rows.allocated[start - 1]) if start else 0
-    each, fragments, failed = shapes.each, decider.fragments, []
+    each, fragments, failed = shapes.distinct, decider.fragments, []
     for event, number in enumerate(shapes.of_pod[order.pods[start:end]].tolist(), start):
         shape = each[number]
         decider.arrived(shape)

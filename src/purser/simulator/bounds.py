@@ -55,7 +55,7 @@ def bounds(workload: Workload, order: Order, first_failure: int | None) -> Bound
     full = int(np.searchsorted(arrived, workload.capacity_milli, side="right"))
     until = len(arrivals) if first_failure is None else first_failure
     least, most = _counts(arrivals[:until]), _counts(arrivals)
-    program = Program(workload.nodes, shapes.each)
+    program = Program(workload.nodes, shapes.distinct)
     b = program.max_allocation(_counts(arrivals[:full]), Counter())
     c = program.max_allocation(most, least)
     percent = 100 * float(arrived[until - 1]) / workload.capacity_milli if until else 0.0

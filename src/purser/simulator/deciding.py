@@ -32,7 +32,7 @@ class PlacedPod(msgspec.Struct, frozen=True, gc=False):
 class Shapes(msgspec.Struct, frozen=True):
     """The shapes of a workload's pods, each once."""
 
-    each: tuple[PodShape, ...]
+    distinct: tuple[PodShape, ...]
     of_pod: npt.NDArray[np.int64]
     demand_milli: npt.NDArray[np.int64]
     """By shape."""

@@ -156,7 +156,7 @@ class _Simulation:
 
     def _arrive(self, event: int, now: float) -> None:
         number = int(self.of_event[event])
-        self.decider.arrived(self.shapes.each[number])
+        self.decider.arrived(self.shapes.distinct[number])
         if not self._try_to_place(event, number, now):
             self._waiting_milli += int(self.shapes.demand_milli[number])
         self._note(now)
@@ -214,7 +214,7 @@ class _Simulation:
         return placed
 
     def _try(self, event: int, number: int, now: float) -> bool:
-        placement = self.decider.place(self.shapes.each[number])
+        placement = self.decider.place(self.shapes.distinct[number])
         if placement is None:
             return False
         self._allocated += placement.milli

@@ -15,13 +15,13 @@ def read_text(path: Path) -> str:
     with raise_input_errors(path):
         data = _bytes(path)
     if len(data) > MAX_BYTES:
-        raise InputError([Problem(str(path), 1, 1, f"is larger than {MAX_BYTES >> 20} MiB")])
+        raise InputError([Problem(str(path), 1, 1, f"the file is larger than {MAX_BYTES >> 20} MiB")])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", "replace")
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-        raise InputError([Problem(str(path), line, column, "is not UTF-8 text")]) from error
+        raise InputError([Problem(str(path), line, column, "the file is not UTF-8 text")]) from error
 
 
 def _bytes(path: Path) -> bytes:
@@ -33,4 +33,4 @@ def _bytes(path: Path) -> bytes:
         with gzip.open(path) as packed:
             return packed.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError([Problem(str(path), 1, 1, f"is damaged: {error}")]) from error
+        raise InputError([Problem(str(path), 1, 1, f"the file is damaged: {error}")]) from error

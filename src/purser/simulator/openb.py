@@ -184,7 +184,7 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
     delimiter = max(_DELIMITERS, key=lines[first].count) if lines else ","
     head = _split(lines[first], delimiter) if lines else None
     if head is None:
-        problems.add(first + 1, 1, f"has no header line: the first line must be {','.join(required)}")
+        problems.add(first + 1, 1, f"the file has no header line: the first line must be {','.join(required)}")
         raise InputError(problems.found)
     columns = [name.strip() for name, _ in head]
     for name in required:
@@ -199,7 +199,9 @@ def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterat
             problems.add(number, line.index('"') + 1, "a quote is out of place")
         elif len(fields) != len(columns):
             extra = fields[len(columns)][1] if len(fields) > len(columns) else len(line) + 1
-            problems.add(number, extra, f"has {counted(len(fields), 'field')}, but the header has {len(columns)}")
+            problems.add(
+                number, extra, f"the line has {counted(len(fields), 'field')}, but the header has {len(columns)}"
+            )
         else:
             yield _Row(number, dict(zip(columns, fields, strict=True)), problems)
 
@@ -226,5 +228,5 @@ def _split(line: str, delimiter: str) -> list[tuple[str, int]] | None:
 
 def _check_not_empty(problems: FileProblems, found: Sequence[object], what: str) -> None:
     if not found and not problems.found:
-        problems.add(1, 1, f"has no {what}")
+        problems.add(1, 1, f"the file has no {what}")
     problems.raise_if_any()

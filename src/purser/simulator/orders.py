@@ -40,12 +40,14 @@ def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order
         elif kind == "n":
             _add_rank(ranks, node_of, name, problems, number)
         elif kind and not kind.startswith("#"):
-            problems.add(number, 1, f"starts with {kind[:20]!r}: must be 'p <pod>', 'n <rank>-<node>' or '# comment'")
+            problems.add(
+                number, 1, f"the line starts with {kind[:20]!r}: must be 'p <pod>', 'n <rank>-<node>' or '# comment'"
+            )
     missing = [node.name for place, node in enumerate(workload.nodes) if place not in ranks]
     if missing and ranks:
-        problems.add(1, 1, f"has no rank for {len(missing)} of the listed nodes, for example {missing[0]}")
+        problems.add(1, 1, f"the file has no rank for {len(missing)} of the listed nodes, for example {missing[0]}")
     if not pods and not problems.found:
-        problems.add(1, 1, "has no pods")
+        problems.add(1, 1, "the file has no pods")
     problems.raise_if_any()
     in_order = tuple(ranks.get(place, place) for place in range(len(workload.nodes)))
     return Order(path.name, _seed(path) if seed is None else seed, np.array(pods, np.int64), in_order)

@@ -63,4 +63,4 @@ def raise_input_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError([Problem(str(file), 0, 0, f"cannot be read: {error.strerror or error}")]) from error
+        raise InputError([Problem(str(file), 0, 0, f"cannot read the file: {error.strerror or error}")]) from error

@@ -20,16 +20,16 @@ class Waiting:
 
     def __init__(self, shapes: Shapes, fleet: FleetArrays) -> None:
         self._fleet = fleet
-        self._queues: list[deque[int]] = [deque() for _ in shapes.each]
-        self._length = np.zeros(len(shapes.each), np.int64)
-        self._cpu = np.array([shape.cpu_milli for shape in shapes.each], np.int64)
-        self._memory = np.array([shape.memory_mib for shape in shapes.each], np.int64)
-        self._gpus = np.array([shape.gpu_count for shape in shapes.each], np.int64)
+        self._queues: list[deque[int]] = [deque() for _ in shapes.distinct]
+        self._length = np.zeros(len(shapes.distinct), np.int64)
+        self._cpu = np.array([shape.cpu_milli for shape in shapes.distinct], np.int64)
+        self._memory = np.array([shape.memory_mib for shape in shapes.distinct], np.int64)
+        self._gpus = np.array([shape.gpu_count for shape in shapes.distinct], np.int64)
         # By model and shape. One less than needed: what is left of a GPU is rounded down, and what is needed up.
         self._needs = np.array(
-            [[_need(shape, model) - 1 for shape in shapes.each] for model in fleet.models],
+            [[_need(shape, model) - 1 for shape in shapes.distinct] for model in fleet.models],
             np.int64,
-        ).reshape(len(fleet.models), len(shapes.each))
+        ).reshape(len(fleet.models), len(shapes.distinct))
         self._times = np.array([MAX_MEMORY_SLICES if model.mig_kind else 1 for model in fleet.models], np.int64)
         """By model, how many instances of one pod a GPU has room for at most."""
 

@@ -61,11 +61,11 @@ def read_workload(path: Path) -> Workload:
     root = _compose_root(path)
     top = _Entry(root, ("nodes", "pods"), problems) if root is not None else None
     if top is None:
-        problems.add(1, 1, "is empty: must contain nodes and pods")
+        problems.add(1, 1, "the file is empty: must contain nodes and pods")
         raise InputError(problems.found)
-    nodes = _each(top, "nodes", NODE_FIELDS, _nodes, problems)
+    nodes = _read_entries(top, "nodes", NODE_FIELDS, _nodes, problems)
     kinds = mig_kinds(tuple(nodes))
-    pods = _each(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
+    pods = _read_entries(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
     notes = () if has_bounds(tuple(nodes)) else (NO_BOUNDS_NOTE,)
     return Workload(path.name, tuple(nodes), tuple(pods), notes)
@@ -92,7 +92,9 @@ def _check_depth(path: Path, text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_NESTING:
             line, column = (event.start_mark.line, event.start_mark.column) if event.start_mark else (0, 0)
-            raise InputError([Problem(str(path), line + 1, column + 1, "is nested too deeply for a workload")])
+            raise InputError(
+                [Problem(str(path), line + 1, column + 1, f"the file is nested more than {MAX_NESTING} levels deep")]
+            )
 
 
 class _Entry:
@@ -102,7 +104,7 @@ class _Entry:
         self.node, self.problems = node, problems
         self.values: dict[str, yaml.Node] = {}
         if not isinstance(node, yaml.MappingNode):
-            self.wrong(node, f"must be a mapping with {', '.join(fields)}")
+            self.wrong(node, f"expected a mapping with {', '.join(fields)}")
             return
         for key, value in node.value:
             if key.value not in fields:
@@ -129,7 +131,7 @@ class _Entry:
     def name(self) -> str:
         """Its name; it must have one."""
         if "name" not in self.values:
-            self.wrong(self.node, "has no name")
+            self.wrong(self.node, "the entry has no name")
         return self.text("name")
 
     def whole(self, field: str, default: int, least: int, most: int) -> int:
@@ -184,7 +186,7 @@ class _Entry:
         return tuple(str(item.value) for item in items)
 
 
-def _each(
+def _read_entries(
     top: _Entry,
     field: str,
     fields: Sequence[str],
@@ -201,7 +203,7 @@ def _each(
         entry = _Entry(item, fields, problems)
         count = entry.whole("count", 1, 1, MAX_ENTRIES)
         if len(found) + count > MAX_ENTRIES:
-            entry.wrong(item, f"creates more than {MAX_ENTRIES} {field}")
+            entry.wrong(item, f"the entry creates more than {MAX_ENTRIES} {field}")
             return found
         made = make(entry, count)
         if taken := names.intersection(each.name for each in made):
@@ -215,7 +217,7 @@ def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model") or entry.text("family")
     gpus = entry.whole("gpus", 0, 0, MAX_GPUS)
     if gpus and not model:
-        entry.wrong(entry.node, f"has {counted(gpus, 'GPU')} without a model: set model as well")
+        entry.wrong(entry.node, f"the entry has {counted(gpus, 'GPU')} but no model: set model as well")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (_gpu(entry, model),) * gpus
     return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
@@ -294,7 +296,7 @@ def _pods(entry: _Entry, count: int, kinds: Sequence[str]) -> list[SimPod]:
     shape = msgspec.structs.replace(asked, cpu_milli=cpu, memory_mib=memory, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
     if ("arrives" in entry.values) is not ("lasts" in entry.values):
-        entry.wrong(entry.node, "has only one of arrives and lasts: set both or neither")
+        entry.wrong(entry.node, "the entry has only one of arrives and lasts: set both or neither")
     return [
         SimPod(one, shape, None if arrives is None else arrives + place * (every or 0.0), lasts)
         for place, one in enumerate(_names(name, count))

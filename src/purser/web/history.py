@@ -50,7 +50,7 @@ _MAX_CURVES = 256
 _MAX_CURVES_WAITING = 16
 _PAUSE_S = 10.0
 
-RowsT = TypeVar("RowsT")
+RowT = TypeVar("RowT")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class UsageHistory:
         return WindowUsage(usage, curves, idle, tuple(models), tuple(pods), no_models or no_pods)
 
 
-async def _read_rows(read: Callable[[], Awaitable[Sequence[RowsT]]]) -> tuple[Sequence[RowsT], str]:
+async def _read_rows(read: Callable[[], Awaitable[Sequence[RowT]]]) -> tuple[Sequence[RowT], str]:
     """Rows, or why there are none: the queries for each pod are the first that a Prometheus finds too large."""
     try:
         return await read(), ""

@@ -6,7 +6,7 @@ marked DIFFERENT are refused with a sentence where HAMi clamps a number or leave
 
 import pytest
 
-from purser.core.dialects import DialectError, defaults, parse
+from purser.core.dialects import DialectError, default_limits, parse
 from purser.core.model import ContainerKind
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
@@ -78,13 +78,13 @@ def test_exclusive_core_default(limits, requests, cores):
 
 
 def test_different_the_exclusive_default_is_derived_and_not_written_into_the_pod():
-    assert defaults(pod_with({GPU: "1"})) == {}
+    assert default_limits(pod_with({GPU: "1"})) == {}
 
 
 def test_different_a_request_without_limit_gets_one_because_the_api_server_refuses_it_otherwise():
-    assert defaults(pod_with({}, {GPU: "1", CORES: "55"})) == {"c": {GPU: "1", CORES: "55"}}
+    assert default_limits(pod_with({}, {GPU: "1", CORES: "55"})) == {"c": {GPU: "1", CORES: "55"}}
 
 
 @pytest.mark.parametrize("resource", [MEM, PERCENT, CORES])
 def test_a_share_without_a_count_gets_one_gpu(resource):
-    assert defaults(pod_with({resource: "50"})) == {"c": {GPU: "1"}}
+    assert default_limits(pod_with({resource: "50"})) == {"c": {GPU: "1"}}

@@ -21,7 +21,7 @@ from purser.core.kubelet.asks import Ask, PreferredAllocation
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.devicemanager import hints, pod_hints, register, update
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
-from purser.core.kubelet.devicemanager.allocation import Choice, DeviceDemand, devices_to_allocate
+from purser.core.kubelet.devicemanager.allocation import DeviceChoice, DeviceDemand, devices_to_allocate
 from purser.core.kubelet.devicemanager.checkpoint import decode, decode_data, encode_data, spew
 from purser.core.kubelet.devicemanager.holdings import counted
 from purser.core.kubelet.devicemanager.requests import pod_request
@@ -217,7 +217,7 @@ def pod_of(pod: dict[str, Any]) -> KubeletPod:
 
 def choose(
     version: str, state: DeviceManagerState, want: DeviceDemand, response: list[str] | None
-) -> tuple[Choice, list[Ask]]:
+) -> tuple[DeviceChoice, list[Ask]]:
     choosing = devices_to_allocate(rules_of(version), KubeletState(devices=state), want)
     asked: list[Ask] = []
     try:

@@ -360,7 +360,7 @@ async def test_every_note_on_the_sriov_file_is_shown(host, folder):
     settings = AgentSettings(**{**host.settings, "sriov": SriovSettings(config=file)})
     rows = [each for each in await check_node(settings, lambda: host.opened) if each.check == "SR-IOV pools"]
     for says in (
-        "resourceList[0].selectors: pfName is not a condition: use pfNames",
+        "resourceList[0].selectors: unknown field pfName: use pfNames",
         "resourceList[1]: kubelet would reject resource intel.com/a.b",
         "resourceList[1].colour is unknown",
         "more is unknown",

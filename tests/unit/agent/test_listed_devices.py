@@ -189,8 +189,7 @@ class Naming(NamedTuple):
     cdi: bool = False
     files: str | None = None
     """Where the host has those that kubelet is named; None: none is named."""
-    more: tuple[str, ...] = ()
-    """Further CDI devices."""
+    extra_cdi_devices: tuple[str, ...] = ()
     says: Mapping[str, str] = MappingProxyType({})
     channel: bool = False
 
@@ -224,7 +223,7 @@ NAMINGS = {
     "more devices": Naming(
         {"device_lists": "cdi-cri", "gds": True, "mofed": True, "gdrcopy": True},
         cdi=True,
-        more=("gdrcopy=all", "mofed=all"),
+        extra_cdi_devices=("gdrcopy=all", "mofed=all"),
         says={"NVIDIA_GDS": "enabled", "NVIDIA_MOFED": "enabled", "NVIDIA_GDRCOPY": "enabled"},
     ),
     "an IMEX channel": Naming(
@@ -245,7 +244,10 @@ def expected(sharing, naming, by_index):
         also = ("imex/0",) if naming.channel else ()
         mounts = tuple(Mount(f"{folder}/{name}", "/dev/null") for name in (*names, *also))
     mounts = (*sharing.mounts, *mounts)
-    cdi = tuple(f"k8s.device-plugin.nvidia.com/{each}" for each in (*(f"gpu={name}" for name in names), *naming.more))
+    cdi = tuple(
+        f"k8s.device-plugin.nvidia.com/{each}"
+        for each in (*(f"gpu={name}" for name in names), *naming.extra_cdi_devices)
+    )
     files = ()
     if naming.files is not None:
         channel = (CHANNEL,) if naming.channel else ()

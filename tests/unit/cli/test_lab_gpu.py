@@ -88,7 +88,9 @@ def test_errors_and_limits_are_counted(lab: FolderLab) -> None:
     lab.done("slowdown", "a100-0", 0, "hw-thermal", "power-cap")
     lab.done("load", "a100-0", 0, "--utilization", 90, "--tensor", 40, "--celsius", 88, "--watts", 390)
     lab.done("retire", "t4-0", 0, "0x1000")
-    assert "joined clique 7 of 0" in lab.done("fabric", "a100-0", 0, "--cluster", f"{1:032x}", "--clique", 7)
+    assert "joined clique 7 of NVLink domain 0" in lab.done(
+        "fabric", "a100-0", 0, "--cluster", f"{1:032x}", "--clique", 7
+    )
     lab.done("fabric", "a100-0", 1)
     lab.done("fabric", "a100-0", 2, "--state", "failed")
     assert [each.fabric and each.fabric.numbers for each in lab.a100.state.gpus[:4]] == [

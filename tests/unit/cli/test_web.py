@@ -22,7 +22,7 @@ from tests.unit.cli.typed import here
             ("--prometheus", "http://a", "--prometheus-token-file", "/no/file"),
             "purser: --prometheus-token-file /no/file:",
         ),
-        (("--prometheus", "http://a", "--prometheus-selector", "\udcff"), "invalid --prometheus, or its token or"),
+        (("--prometheus", "http://a", "--prometheus-selector", "\udcff"), "invalid Prometheus URL, token or selector"),
         (("--prometheus-selector", "a=1"), "--prometheus-token-file and --prometheus-selector require --prometheus"),
     ],
 )

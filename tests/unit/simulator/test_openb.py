@@ -105,8 +105,8 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
         ("a,1,1,1,500,,LS,ten,,", ":2:17: creation_time is 'ten', but must be a number of seconds"),
         ("a,1,1,1,500,,LS,9,8,", ":2:19: deletion_time is before creation_time"),
         ("a,1,1,1,500,,LS,1,8,9", ":2:21: scheduled_time is not between"),
-        ("a,1,1,1,500,,LS,,", ":2:18: has 9 fields, but the header has 10"),
-        ("a,1,1,1,500,,LS,,,,7", ":2:20: has 11 fields, but the header has 10"),
+        ("a,1,1,1,500,,LS,,", ":2:18: the line has 9 fields, but the header has 10"),
+        ("a,1,1,1,500,,LS,,,,7", ":2:20: the line has 11 fields, but the header has 10"),
         ('a,1,1,1,500,"T4,LS,,,', ":2:13: a quote is out of place"),
         ('"a",1x,1,1,500,,LS,,,', ":2:5: cpu_milli is '1x'"),
         ("a,1,1,1.0,500.5,,LS,,,", ":2:11: gpu_milli is '500.5', but must be an integer"),
@@ -114,7 +114,7 @@ def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path)
         ("a,1e99,1,1,500,,LS,,,", ":2:3: cpu_milli is '1e99', but must be an integer"),
         ("a,nan,1,1,500,,LS,,,", ":2:3: cpu_milli is 'nan', but must be an integer"),
         ("a,1,1,1,500,,LS,1e98,,", ":2:17: creation_time is '1e98', but must be a number of seconds"),
-        ("\n,1,1,500,,LS,,,", ":3:16: has 9 fields, but the header has 10"),
+        ("\n,1,1,500,,LS,,,", ":3:16: the line has 9 fields, but the header has 10"),
         ("a,99999999999999999999,1,1,500,,LS,,,", ":2:3: cpu_milli is '99999999999999999999'"),
     ],
 )
@@ -126,15 +126,15 @@ def test_an_error_in_a_pod_has_its_place(tmp_path: Path, row: str, says: str) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", ":1:1: has no header line"),
-        (NODES, ":1:1: has no nodes"),
+        ("", ":1:1: the file has no header line"),
+        (NODES, ":1:1: the file has no nodes"),
         ("sn,cpu_milli,memory_mib,gpu\n", ":1:1: column model is missing"),
         ("sn,sn,cpu_milli,memory_mib,gpu,model\n", ":1:1: column sn is given twice"),
         (NODES + "a,1,1,1,T4\nb,1,1,1,T4\na,1,1,1,T4\n", ":4:1: sn 'a' appears twice"),
         (NODES + "a,1,1,1,\n", ":2:9: model is empty"),
         (NODES + "a,1,1,129,T4\n", ":2:7: gpu is '129', but must be an integer from 0 to 128"),
-        (NODES.encode() + b"a,1,1,1,\xff\n", ":2:9: is not UTF-8 text"),
-        (b"\x1f\x8bno gzip at all", ":1:1: is damaged"),
+        (NODES.encode() + b"a,1,1,1,\xff\n", ":2:9: the file is not UTF-8 text"),
+        (b"\x1f\x8bno gzip at all", ":1:1: the file is damaged"),
     ],
 )
 def test_an_error_in_a_list_of_nodes_has_its_place(tmp_path: Path, text: str | bytes, says: str) -> None:
@@ -164,5 +164,5 @@ def test_of_very_many_problems_the_first_are_shown_and_the_rest_counted(tmp_path
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing\.csv: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"nothing\.csv: cannot read the file: No such file"):
         read_pods(tmp_path / "nothing.csv")

@@ -38,9 +38,9 @@ def test_without_ranks_nodes_are_first_as_they_are_listed(tmp_path: Path) -> Non
         ("p p0\nn 1-nowhere\n", ":2:5: no listed node is named 'nowhere'"),
         ("p p0\nn a\n", ":2:3: 'a' is not a node with a rank"),
         ("p p0\nn 1-a\nn 2-a\n", ":3:5: node 'a' already has a rank"),
-        ("p p0\nn 1-a\n", ":1:1: has no rank for 1 of the listed nodes, for example b-1"),
-        ("q p0\n", ":1:1: starts with 'q'"),
-        ("# nothing\n", ":1:1: has no pods"),
+        ("p p0\nn 1-a\n", ":1:1: the file has no rank for 1 of the listed nodes, for example b-1"),
+        ("q p0\n", ":1:1: the line starts with 'q'"),
+        ("# nothing\n", ":1:1: the file has no pods"),
     ],
 )
 def test_an_error_in_a_file_has_its_place(tmp_path: Path, text: str, says: str) -> None:

@@ -41,17 +41,17 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "at_and_says"),
     [
-        (GOOD, "", "|is empty"),
-        (GOOD, "- a", "- a|must be a mapping with nodes, pods"),
+        (GOOD, "", "|the file is empty"),
+        (GOOD, "- a", "- a|expected a mapping with nodes, pods"),
         ("nodes:", "nodes: []\nother:", "other|unknown field 'other': must be one of"),
-        ("name: plain", "count: 1", "{count|has no name"),
+        ("name: plain", "count: 1", "{count|the entry has no name"),
         ("{name: plain}", "{name: a-1}", "a-1|'a-1' appears twice"),
-        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs without a model: set model as well"),
+        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|the entry has 8 GPUs but no model: set model as well"),
         ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is not a quantity"),
         ("gpus: 2,", "gpus: two,", "two|invalid value 'two' for gpus: must be an integer"),
         ("gpu_milli: 250", "gpu_milli: 0", "0|invalid value '0' for gpu_milli: must be an integer from 1 to 1000"),
         ("models: [A100, T4]", "models: A100", "A100|models must be a list of strings"),
-        ("arrives: 1, lasts: 2", "arrives: 1", "{name: share|has only one of arrives and lasts"),
+        ("arrives: 1, lasts: 2", "arrives: 1", "{name: share|the entry has only one of arrives and lasts"),
         (
             "count: 2, gpus: 2",
             "count: 99999999, gpus: 2",

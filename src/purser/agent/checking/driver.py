@@ -41,7 +41,7 @@ _DXCORE = "libdxcore.so"
 of NVIDIA's; containers then get /dev/dxg (`HasDXCore` of go-nvlib; `lib-wsl.go` and `driver-wsl.go` of the toolkit's
 ``pkg/nvcdi``, 1.20.0)."""
 _NO_DXG = (
-    "Update NVIDIA's driver on Windows and the WSL kernel (wsl --update): the kernel's module dxgkrnl creates the file."
+    "Update NVIDIA's driver on Windows and the WSL kernel (wsl --update): the kernel module dxgkrnl creates the file."
 )
 _DISPLAY_GPU_NOTE = (
     "drives the machine's display, so pods do not get this GPU; NVIDIA's device plugin does not list it either"

@@ -59,7 +59,7 @@ class NvmlHardware:
     def __init__(self, nvml: Nvml) -> None:
         """Raises `HardwareError` where the library does not start."""
         self._nvml = nvml
-        self._ask("starting the driver's library", self._nvml.nvmlInit)
+        self._ask("initialising NVML", self._nvml.nvmlInit)
 
     def gpus(self) -> tuple[MigGpu, ...]:
         """See `MigHardware.gpus`."""
@@ -78,8 +78,8 @@ class NvmlHardware:
         refused = self._ask(what, self._nvml.nvmlDeviceSetMigMode, device, int(enabled))
         if refused == self._nvml.NVML_ERROR_IN_USE:
             raise HardwareError(f"{what}: the GPU is in use")
-        self._ask("closing the driver's library", self._nvml.nvmlShutdown)
-        self._ask("starting the driver's library", self._nvml.nvmlInit)
+        self._ask("shutting down NVML", self._nvml.nvmlShutdown)
+        self._ask("initialising NVML", self._nvml.nvmlInit)
         current, pending = self._ask(what, self._nvml.nvmlDeviceGetMigMode, self._device(index))
         if bool(current) == enabled:
             return
@@ -109,7 +109,7 @@ class NvmlHardware:
 
     def close(self) -> None:
         """See `MigHardware.close`."""
-        self._ask("closing the driver's library", self._nvml.nvmlShutdown)
+        self._ask("shutting down NVML", self._nvml.nvmlShutdown)
 
     def _gpu(self, index: int) -> MigGpu:
         nvml, device = self._nvml, self._device(index)

@@ -29,7 +29,7 @@ _ERROR_MEANINGS = {
     "NVML_ERROR_NOT_FOUND": (MigTrouble.GONE, "the instance no longer exists"),
     "NVML_ERROR_GPU_IS_LOST": (MigTrouble.LOST, "the GPU is lost and cannot be reached"),
     "NVML_ERROR_RESET_REQUIRED": (MigTrouble.LOST, "the GPU needs a reset"),
-    "NVML_ERROR_UNINITIALIZED": (MigTrouble.LOST, "the driver's library is closed"),
+    "NVML_ERROR_UNINITIALIZED": (MigTrouble.LOST, "NVML has been shut down"),
     "NVML_ERROR_DRIVER_NOT_LOADED": (MigTrouble.LOST, "the driver is not loaded"),
     "NVML_ERROR_TIMEOUT": (MigTrouble.OTHER, "the driver timed out"),
 }

@@ -232,12 +232,12 @@ class LibraryDriver:
         with self._readings:
             if not self._readings.wait_for(lambda: not self._under_way, PENDING_READINGS_TIMEOUT_S):
                 gpus = ", ".join(dict.fromkeys(self._under_way))
-                raise DriverError(f"the driver cannot be reopened: NVML calls for {gpus} have not returned")
+                raise DriverError(f"NVML cannot be shut down: calls for {gpus} have not returned")
             yield
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise DriverError("the driver is closed")
+            raise DriverError("NVML has been shut down")
 
     def _start(self) -> None:
         try:

@@ -53,7 +53,7 @@ from purser.core.model import ContainerGrant, NodeInventory, PodRequest
 from purser.core.placement import Evaluation, Evaluator, Placement, Refusal
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies import named_policy
-from purser.core.placement.policies.plan import Plan
+from purser.core.placement.policies.plan import PricePlan
 from purser.core.placement.policies.purser import Planner
 from purser.core.placement.yielding import without_kept_nodes
 from purser.core.wording import counted
@@ -77,7 +77,7 @@ class _LoggedPlanner(Planner):
         super().__init__(source)
         self._is_told = False
 
-    def plan_for(self, fleet: FleetArrays) -> Plan:
+    def plan_for(self, fleet: FleetArrays) -> PricePlan:
         """That of the last `plan_now`."""
         return self._plan if self._is_told and self._plan is not None else super().plan_for(fleet)
 

@@ -7,9 +7,9 @@ points below. Not here: whether any node fits (``placement``), what is signed (`
 vendors' families are (``core.vendors``).
 
 Every dialect of amounts of NVIDIA's GPUs asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what
-`defaults` says, and a pod that has these defaults parses to the same request as before. Their words are resources of
-containers; those of ``kai`` are annotations of the pod that stand for resources in HAMi's words. NVIDIA's own also asks
-for what else devices are listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
+`default_limits` says, and a pod that has these limits parses to the same request as before. Their words are resources
+of containers; those of ``kai`` are annotations of the pod that stand for resources in HAMi's words. NVIDIA's own also
+asks for what else devices are listed under (`purser.core.device.resources`), such as ``nvidia.com/mig-1g.5gb``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -57,7 +57,7 @@ __all__ = [
     "Word",
     "added_env",
     "asks_for_devices",
-    "defaults",
+    "default_limits",
     "environment",
     "grant_annotations",
     "is_device_word",
@@ -211,7 +211,7 @@ def _kubelet_pod(pod: PodManifest) -> KubeletPod | None:
 
     An invalid quantity is reported by the dialect that owns the resource, and otherwise by the API server.
     """
-    added = defaults(pod)
+    added = default_limits(pod)
     containers = tuple(
         msgspec.structs.replace(container, limits={**container.limits, **added.get(container.name, {})})
         for container in pod.containers
@@ -230,13 +230,13 @@ def _effective_requests(pod: PodManifest) -> EffectiveRequests:
         return EffectiveRequests()
 
 
-def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
+def default_limits(pod: PodManifest) -> dict[str, dict[str, str]]:
     """By container, the limits that must be added to a pod that parses.
 
     ``nvidia.com/gpu``, so that kubelet calls the agent, and limits for what stands in requests alone: the API server
     refuses an extended resource that has no limit.
     """
-    added = {container.name: _defaults(pod, container) for container in restore_pod(pod).containers}
+    added = {container.name: _default_limits(pod, container) for container in restore_pod(pod).containers}
     return {name: limits for name, limits in added.items() if limits}
 
 
@@ -359,7 +359,7 @@ def _advice_for_mix(words: list[str]) -> str:
     return "use the resources of only one system"
 
 
-def _defaults(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
+def _default_limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(pod, container)
     if len(claimants) != 1:
         return {}

@@ -20,7 +20,7 @@ from purser.core.dialects.hami_codec import (
     encode_pod_devices,
 )
 from purser.core.dialects.nvidia import whole_gpus
-from purser.core.dialects.quantities import amount, memory_mib
+from purser.core.dialects.quantities import amount, memory_mib, ranged_number
 from purser.core.dialects.selectors import MIG_PREFERENCE, VGPU_MODE, Selectors
 from purser.core.mig.profiles import MIG_KINDS
 from purser.core.model import (
@@ -124,7 +124,7 @@ def parse_container(
     memory = memory_mib(container, GPUMEM, noted)
     percent = _percent(container, noted)
     cores = amount(container, GPUCORES, 0, 100, "a percentage of one GPU", noted)
-    _check_priority(container, noted)
+    _priority(container, noted)
     problems.extend(noted)
     if noted:
         return None
@@ -157,13 +157,13 @@ def _effective_cores(cores: int | None, memory: int | None, percent: int | None)
     return 100 if percent == 100 or (memory is None and percent is None) else 0
 
 
-def _check_priority(container: ContainerSpec, problems: Problems) -> None:
-    amount(container, PRIORITY, 0, 1, "a priority (0 is high, 1 is low)", problems)
-
-
 def task_priority(container: ContainerSpec) -> int | None:
     """What HAMi-core must find in ``CUDA_TASK_PRIORITY``: 0 high, 1 low; None where the container does not say."""
-    return amount(container, PRIORITY, 0, 1, "a priority (0 is high, 1 is low)", Problems())
+    return _priority(container, Problems())
+
+
+def _priority(container: ContainerSpec, problems: Problems) -> int | None:
+    return ranged_number(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", problems)
 
 
 def limits(pod: PodManifest, container: ContainerSpec) -> dict[str, str]:

@@ -46,9 +46,17 @@ def is_zero(text: str) -> bool:
 
 
 def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: str, problems: Problems) -> int | None:
+    """As `ranged_number`, of a number of something: ``unit`` is as in "a number of GPUs"."""
+    return ranged_number(container, resource, low, high, f"{unit} from {low} to {high}", problems)
+
+
+def ranged_number(
+    container: ContainerSpec, resource: str, low: int, high: int, wanted: str, problems: Problems
+) -> int | None:
     """A container's whole number of a resource; None where it names none, or a bad one, which is noted.
 
     A zero that is not an answer (``low`` is more) is as absent: what a LimitRange's defaults say of all containers.
+    ``wanted``: what it must be, in words that follow "must be".
     """
     text = container.quantity(resource)
     if text is None:
@@ -58,10 +66,10 @@ def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: s
     try:
         value = whole_number(text)
     except NotWholeError:
-        problems.add(f"{_subject(container, resource, text)} is not an integer: must be {unit} from {low} to {high}")
+        problems.add(f"{_subject(container, resource, text)} is not an integer: must be {wanted}")
         return None
     if not low <= value <= high:
-        problems.add(f"{_subject(container, resource, text)} is out of range: must be {unit} from {low} to {high}")
+        problems.add(f"{_subject(container, resource, text)} is out of range: must be {wanted}")
         return None
     return value
 

@@ -9,7 +9,7 @@ import msgspec
 from purser.core.device.slicing import SliceAsk
 from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
 from purser.core.dialects.errors import Problems
-from purser.core.dialects.quantities import MAX_DEVICE_MEMORY_MIB, amount, in_bytes
+from purser.core.dialects.quantities import MAX_DEVICE_MEMORY_MIB, amount, in_bytes, ranged_number
 from purser.core.model import WHOLE_PERCENT
 from purser.core.pod.manifest import ContainerSpec
 from purser.core.vendors.family import DeviceFamily, MemoryResource
@@ -97,7 +97,7 @@ def _numbered(family: DeviceFamily, container: ContainerSpec, problems: Problems
 
 def _slices(family: DeviceFamily, container: ContainerSpec, problems: Problems) -> SliceAsk:
     """A profile by its slices, or by what it must have."""
-    slices = amount(container, family.resource, 0, MAX_DEVICES_ASKED, "a profile's number of slices", problems) or 0
+    slices = amount(container, family.resource, 0, MAX_DEVICES_ASKED, "a number of slices", problems) or 0
     memory, cores = family.memory, family.cores
     named = [each.resource for each in (memory, cores) if each is not None and asks_for(container, each.resource)]
     if slices and named:
@@ -180,7 +180,8 @@ def _cores_percent(
         return WHOLE_PERCENT
     in_sum = (cores.whole or cores.of_several) if count > 1 else 0
     most = in_sum * count or cores.per_device
-    units = amount(container, cores.resource, 0, most, f"a number ({cores.per_device} is one whole device)", problems)
+    wanted = f"from 0 to {most} ({cores.per_device} is one whole device)"
+    units = ranged_number(container, cores.resource, 0, most, wanted, problems)
     if in_sum:
         if units is not None:
             _check_sum(container, cores.resource, units, most, count, problems)

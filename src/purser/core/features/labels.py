@@ -108,12 +108,12 @@ def _word(truth: bool) -> str:
     return str(truth).lower()
 
 
-Group = Callable[[LabelFacts], Labels]
+LabelGroup = Callable[[LabelFacts], Labels]
 
-NODE_GROUPS: tuple[Group, ...] = (timestamp_labels, vgpu_labels)
+NODE_GROUPS: tuple[LabelGroup, ...] = (timestamp_labels, vgpu_labels)
 """Of every node."""
 
-GPU_GROUPS: tuple[Group, ...] = (
+GPU_GROUPS: tuple[LabelGroup, ...] = (
     machine_labels,
     version_labels,
     mig_capable_labels,

@@ -25,8 +25,8 @@ class LiveArrays:
         self.fleet = fleet
         self.arrays = FleetArrays()
         self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
-        self._mixed: dict[str, tuple[NodeInventory, bool]] = {}
-        """As ``has_mig_and_gpus``, of the inventory that it was found of."""
+        self._one_resource: dict[str, tuple[NodeInventory, bool]] = {}
+        """As ``lists_mig_and_gpus_as_one_resource``, of the inventory that it was found of."""
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self.has_known_kubelet: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
@@ -35,7 +35,7 @@ class LiveArrays:
         """By row, whether the node has SR-IOV pools."""
         self.has_restricted_shares: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether a device of the node has shares that only such as are alike may be beside."""
-        self.has_mig_and_gpus: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        self.lists_mig_and_gpus_as_one_resource: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether the node has MIG devices and whole GPUs under one name: no container gets both."""
         self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
         self._as_of = 0
@@ -93,7 +93,7 @@ class LiveArrays:
             if node is None:
                 self.arrays.remove_node(name)
                 self._links.pop(name, None)
-                self._mixed.pop(name, None)
+                self._one_resource.pop(name, None)
             else:
                 self._put(node)
 
@@ -103,11 +103,11 @@ class LiveArrays:
             self.has_known_kubelet = np.pad(self.has_known_kubelet, (0, missing))
             self.has_pools = np.pad(self.has_pools, (0, missing))
             self.has_restricted_shares = np.pad(self.has_restricted_shares, (0, missing))
-            self.has_mig_and_gpus = np.pad(self.has_mig_and_gpus, (0, missing))
+            self.lists_mig_and_gpus_as_one_resource = np.pad(self.lists_mig_and_gpus_as_one_resource, (0, missing))
         self.has_known_kubelet[row] = node.kubelet is not None
         self.has_pools[row] = bool(node.inventory.pools)
         self.has_restricted_shares[row] = any(state.usage.alike for state in node.devices)
-        self.has_mig_and_gpus[row] = self._has_mig_and_gpus(node)
+        self.lists_mig_and_gpus_as_one_resource[row] = self._lists_mig_and_gpus_as_one_resource(node)
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
@@ -125,12 +125,12 @@ class LiveArrays:
             self._links[node.name] = node.inventory, links
         return links
 
-    def _has_mig_and_gpus(self, node: NodeState) -> bool:
-        inventory, both = self._mixed.get(node.name, (None, False))
+    def _lists_mig_and_gpus_as_one_resource(self, node: NodeState) -> bool:
+        inventory, is_one_resource = self._one_resource.get(node.name, (None, False))
         if inventory is not node.inventory:
-            both = mixes_mig_and_gpus(node)
-            self._mixed[node.name] = node.inventory, both
-        return both
+            is_one_resource = lists_mig_and_gpus_as_one_resource(node)
+            self._one_resource[node.name] = node.inventory, is_one_resource
+        return is_one_resource
 
     def _forget(self, name: str) -> None:
         for uuid in self._uuids.pop(name, ()):
@@ -176,9 +176,9 @@ def has_mixed_devices(node: NodeState) -> bool:
     return len({state.device.is_mig for state in node.devices}) > 1
 
 
-def mixes_mig_and_gpus(node: NodeState) -> bool:
-    """Whether MIG devices and whole GPUs of a node have one name. Of GPUs that are cut on demand that can be the name
-    of a profile: who asks for several by another name gets none of them."""
+def lists_mig_and_gpus_as_one_resource(node: NodeState) -> bool:
+    """Whether a node lists MIG devices and whole GPUs as one resource. Of GPUs that are cut on demand that can be
+    the name of a profile: who asks for several by another name gets none of them."""
     mig = [state.device for state in node.devices if state.device.is_mig]
     if not mig:
         return False

@@ -21,7 +21,8 @@ class DisputeReason(ExplainedReason):
         "Node",
         "Pods hold GPUs of the node without a valid grant or after they have ended, or were refused the GPUs that they "
         "were granted. These GPUs are closed to new pods. Condition PurserGpuDisputed has the same reason.",
-        "Delete the pods that the message names. If a pod no longer exists, check its containers on the node.",
+        "Delete the pods that the message names. If a pod no longer exists, check whether its "
+        "containers are still running on the node.",
     )
     GPU_DISPUTE_SETTLED = (
         "GpuDisputeSettled",
@@ -55,7 +56,8 @@ class HeldReason(ExplainedReason):
         "ended",
         "Pod",
         "According to the API server, the pod has ended or no longer exists, but kubelet still lists devices for it.",
-        "Wait a moment. If kubelet still lists the devices, check the containers on the node.",
+        "Wait a moment. If kubelet still lists the devices, check whether the pod's containers are still "
+        "running on the node.",
     )
 
 

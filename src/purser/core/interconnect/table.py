@@ -26,7 +26,7 @@ _CHUNK = 1 << 14
 (on a busy machine waiting for these takes ten times as long as the work)."""
 
 
-class Table:
+class ScoreTable:
     """`PartitionScores` over arrays. What has once been found is kept: nothing depends on which GPUs are available."""
 
     def __init__(self, scores: Array, size: int) -> None:
@@ -149,9 +149,9 @@ def _combinations(count: int, chosen: int) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=64)
-def table_of(scores: Scores, size: int) -> Table:
+def table_of(scores: Scores, size: int) -> ScoreTable:
     """The values of a topology (256 KiB for 16 GPUs), kept because it hardly ever changes."""
-    return Table(_subset_scores(scores), size)
+    return ScoreTable(_subset_scores(scores), size)
 
 
 @lru_cache(maxsize=16)

@@ -27,7 +27,9 @@ class VerdictCache:
     def __init__(self) -> None:
         self._by_shape: Recent[object, dict[int | None, Verdict]] = Recent(self.MAX_SHAPES)
 
-    def each(self, fleet: Fleet, shape: object, names: Sequence[str], judge: Callable[[str], Verdict]) -> list[Verdict]:
+    def verdicts(
+        self, fleet: Fleet, shape: object, names: Sequence[str], judge: Callable[[str], Verdict]
+    ) -> list[Verdict]:
         """The verdict on each of these nodes; each class that is not known is judged once."""
         classes = fleet.classes()
         verdicts = self._of(shape, classes)

@@ -285,7 +285,7 @@ class Evaluator:
             # Nor do they show which shares a device takes none but alike ones of, and what is a MIG device.
             examined = examined | self._live.has_restricted_shares[question.rows]
             if question.request.containers[0].devices.count > 1:
-                examined = examined | self._live.has_mig_and_gpus[question.rows]
+                examined = examined | self._live.lists_mig_and_gpus_as_one_resource[question.rows]
             candidates = candidates & examined
         places: list[int] = candidates.nonzero()[0].tolist()
         return places
@@ -308,7 +308,7 @@ class Evaluator:
         if _names_uuids(question.request):
             return list(map(judge, names))
         shape = asked_shape(self._fleet, question.request, self.policy, question.left)
-        return self._judged.each(self._fleet, shape, names, judge)
+        return self._judged.verdicts(self._fleet, shape, names, judge)
 
     def _judge_own_node(self, own: Grant, question: _Question) -> None:
         state = self._fleet.without(own.node, {own.pod_uid})
@@ -352,7 +352,7 @@ class Evaluator:
             and request.gpu_nic is None
             and all(state.device.replicas == 1 and not state.device.mig_kind for state in node.devices)
             and not any(state.usage.alike for state in node.devices)
-            and not self._live.has_mig_and_gpus[self._live.refresh().rows[node.name]]
+            and not self._live.lists_mig_and_gpus_as_one_resource[self._live.refresh().rows[node.name]]
         )
 
     def _place_from_arrays(self, node: NodeState, request: PodRequest, left: QuotaLimits) -> Placement | Refusal:

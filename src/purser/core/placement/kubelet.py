@@ -244,8 +244,8 @@ def _refused(kubelet: KubeletSnapshot, refusal: KubeletRefusal) -> Refusal:
 def _mismatch(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> Refusal:
     policy = kubelet.node.config.topology_policy
     return _refusal(
-        f"topology manager, policy {policy}: kubelet would use devices {_numa_words(kubelet, mismatch)}, but other "
-        "devices have room for the container",
+        f"topology manager, policy {policy}: kubelet would use devices {_numa_words(kubelet, mismatch)}, but only "
+        "other devices have room for the container",
         mismatch.container,
     )
 
@@ -265,7 +265,7 @@ def _numa_words(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> str:
 
 def _on_numa_nodes(nodes: Sequence[int]) -> str:
     if not nodes:
-        return "on no NUMA node"
+        return "without a NUMA node"
     return f"on NUMA node{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes))}"
 
 

@@ -97,7 +97,7 @@ class _Program:
         self._places: defaultdict[tuple[_Pool, int], list[int]] = defaultdict(list)
         """For pods that want so many whole GPUs of a pool."""
         found = sites(occupancy, wish.gpus)
-        nodes = {site.room.node for site in found.each if site.price < known}
+        nodes = {site.room.node for site in found.by_price if site.price < known}
         if found.complete_below < known:
             nodes = set(occupancy.fleet.names()) - occupancy.closed
         self.has_rooms = len(nodes) >= wish.nodes

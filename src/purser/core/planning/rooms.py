@@ -33,7 +33,7 @@ class Site(msgspec.Struct, frozen=True):
 class Sites(msgspec.Struct, frozen=True):
     """All of a fleet's sites, the cheapest first."""
 
-    each: tuple[Site, ...]
+    by_price: tuple[Site, ...]
     complete_below: float
     """No site that costs less is missing."""
 
@@ -121,28 +121,28 @@ def choices_by_price(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple
     heap = [(_price(nodes, first), next(serial), first)]
     seen = {first}
     while heap:
-        price, _, places = heapq.heappop(heap)
-        yield price, tuple(nodes[node][at] for node, at in places)
-        for after in _next_choices(nodes, places):
+        price, _, choice = heapq.heappop(heap)
+        yield price, tuple(nodes[node][at] for node, at in choice)
+        for after in _next_choices(nodes, choice):
             if after not in seen:
                 seen.add(after)
                 heapq.heappush(heap, (_price(nodes, after), next(serial), after))
 
 
-_Places = tuple[tuple[int, int], ...]
+_SiteChoice = tuple[tuple[int, int], ...]
 """Of nodes, in the order of their cheapest sites, each with the number of its site."""
 
 
-def _price(nodes: Sequence[Sequence[Site]], places: _Places) -> int:
-    return sum(nodes[node][at].price for node, at in places)
+def _price(nodes: Sequence[Sequence[Site]], choice: _SiteChoice) -> int:
+    return sum(nodes[node][at].price for node, at in choice)
 
 
-def _next_choices(nodes: Sequence[Sequence[Site]], places: _Places) -> Iterator[_Places]:
+def _next_choices(nodes: Sequence[Sequence[Site]], choice: _SiteChoice) -> Iterator[_SiteChoice]:
     """What is next to a choice: a node's next site, or the next node's first instead of a node's first. So each is
     reached, and never by one that costs more."""
-    taken = {node for node, _ in places}
-    for number, (node, at) in enumerate(places):
+    taken = {node for node, _ in choice}
+    for number, (node, at) in enumerate(choice):
         if at + 1 < len(nodes[node]):
-            yield (*places[:number], (node, at + 1), *places[number + 1 :])
+            yield (*choice[:number], (node, at + 1), *choice[number + 1 :])
         if not at and node + 1 < len(nodes) and node + 1 not in taken:
-            yield (*places[:number], (node + 1, 0), *places[number + 1 :])
+            yield (*choice[:number], (node + 1, 0), *choice[number + 1 :])

@@ -119,7 +119,7 @@ class _Search:
     def _greedy_plan(self) -> None:
         likely = self._sites_by_likely_cost()
         self._room_by_room(likely)
-        for part, found in ((_GREEDY_SHARE / 2, likely), (_GREEDY_SHARE, self._sites.each)):
+        for part, found in ((_GREEDY_SHARE / 2, likely), (_GREEDY_SHARE, self._sites.by_price)):
             self._try_choices(choices_by_price(found, self._wish), self._max_decisions * part)
 
     def _try_choices(self, choices: Iterator[tuple[int, tuple[Site, ...]]], most: float) -> None:
@@ -139,7 +139,7 @@ class _Search:
         while len(chosen) < self._wish.nodes:
             nodes = {site.room.node for site in chosen}
             before, steps, cost = chosen, None, math.inf
-            for found in (likely, self._sites.each):
+            for found in (likely, self._sites.by_price):
                 for site in islice((each for each in found if each.room.node not in nodes), _MAX_TRIED_SITES):
                     tried = self._empty((*before, site), cost)
                     if tried is not None and _cost(tried) < cost:
@@ -159,7 +159,7 @@ class _Search:
         self._rehearsal.restore_state((), ())
         places: dict[object, bool] = {}
         prices: dict[str, int] = {}
-        for uid in (uid for site in self._sites.each for uid in sorted(site.uids)):
+        for uid in (uid for site in self._sites.by_price for uid in sorted(site.uids)):
             if uid in prices:
                 continue
             pod, is_over = self._pods[uid], self._rehearsal.decisions >= int(self._max_decisions * _PLACES_SHARE)
@@ -168,7 +168,8 @@ class _Search:
                 places[key] = self._rehearsal.has_place(uid)
             prices[uid] = pod.least_price if not pod.returns or places.get(key, True) else WAITING_POD_PRICE
         found = [
-            msgspec.structs.replace(site, price=sum(map(prices.__getitem__, site.uids))) for site in self._sites.each
+            msgspec.structs.replace(site, price=sum(map(prices.__getitem__, site.uids)))
+            for site in self._sites.by_price
         ]
         return sorted(found, key=lambda site: (site.price, len(site.uids), site.room))
 
@@ -199,7 +200,7 @@ class _Search:
 
     def _search_best_first(self) -> bool:
         """Whether nothing cheaper is left."""
-        choices = choices_by_price(self._sites.each, self._wish)
+        choices = choices_by_price(self._sites.by_price, self._wish)
         following = next(choices, None)
         serial = count()
         heap: list[tuple[float, int, int, _PartialPlan]] = []

@@ -22,8 +22,8 @@ _CDI_CLASSES = {
     SriovDeviceType.ACCELERATOR: "net-accel",
     SriovDeviceType.AUX_NET_DEVICE: "net-sf",
 }
-_RDMA_FILES = ("uverbs", "umad", "issm", "rdma_cm")
-"""Kinds of device files of RDMA that a container's variable names, by a part of their paths."""
+_RDMA_FILE_KINDS = ("uverbs", "umad", "issm", "rdma_cm")
+"""Kinds of RDMA device files that a container's variable names, by a part of their paths."""
 
 
 class ContainerDeviceFile(msgspec.Struct, frozen=True, order=True):
@@ -135,7 +135,7 @@ def _rdma_information(member: PoolMember) -> dict[str, str]:
     """Of several device files of a kind the last one, as the plugin does."""
     rdma = member.device.rdma
     paths = [path for each in rdma for path in each.device_files]
-    by_kind = {kind: path for path in paths for kind in _RDMA_FILES if kind in path}
+    by_kind = {kind: path for path in paths for kind in _RDMA_FILE_KINDS if kind in path}
     return {**by_kind, "rdma_dev": rdma[0].name}
 
 

@@ -243,16 +243,14 @@ def _selectors(
         unknown: list[str] = []
         odd: list[str] = []
         tidy = normalise_keys(each, _SELECTOR_SHAPE, unknown)
-        odd += (_unknown_condition(here, key) for key in unknown if key.lower() != "selectorobj")
+        odd += (_unknown_field(here, key) for key in unknown if key.lower() != "selectorobj")
         if isinstance(tidy, dict) and device_type is not None:
             unused = sorted(tidy.keys() - _FIELDS[device_type])
             notes += (f"{here}: {key} has no effect with deviceType {device_type}" for key in unused)
             kept = {key: value for key, value in tidy.items() if key not in unused}
             if unused and not kept:
                 write = ", ".join(sorted(_FIELDS[device_type]))
-                odd.append(
-                    f"{here} has no condition that applies to deviceType {device_type}: use at least one of {write}"
-                )
+                odd.append(f"{here} has no field that applies to deviceType {device_type}: use at least one of {write}")
             tidy = kept
         selector = _selector(tidy, here, odd)
         mistakes += odd
@@ -262,7 +260,7 @@ def _selectors(
 
 
 def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
-    """None: it is not an object. A condition that cannot be read goes to ``odd``."""
+    """None: it is not an object. A field that cannot be read goes to ``odd``."""
     found: list[str] = []
     try:
         return salvage(tidy, SriovSelector, here, found)
@@ -273,12 +271,12 @@ def _selector(tidy: Any, here: str, odd: list[str]) -> SriovSelector | None:
         odd += (each.removesuffix(". The value is ignored") for each in found)
 
 
-def _unknown_condition(here: str, key: str) -> str:
-    """The sentence for a condition that is none."""
+def _unknown_field(here: str, key: str) -> str:
+    """The sentence for a field that selectors do not have."""
     known = sorted(field.encode_name for field in msgspec.structs.fields(SriovSelector))
     close = difflib.get_close_matches(key.lower(), [each.lower() for each in known], 1)
     write = next((each for each in known if each.lower() in close), "") or f"one of {', '.join(known)}"
-    return f"{here}: {brief(key, 40)} is not a condition: use {write}"
+    return f"{here}: unknown field {brief(key, 40)}: use {write}"
 
 
 def _problems(pool: SriovPoolConfig, seen: set[str]) -> Iterator[str]:

@@ -154,7 +154,7 @@ def _node_problems(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
             yield from _quantity_problems(f"numa[{index}].hugepages.{size}", amount)
         if each.distances and len(each.distances) != len(numa):
             numbers, nodes = counted(len(each.distances), "number"), counted(len(numa), "node")
-            yield f"numa[{index}].distances: has {numbers} for {nodes}: use one per node"
+            yield f"numa[{index}].distances: {numbers} for {nodes}: use one per node"
     if numa and not any(each.cpus for each in numa):
         yield "numa: no node has CPUs: set cpus for at least one node"
 

@@ -49,21 +49,28 @@ def _metadata(body: dict[str, object]) -> dict[str, object]:
 def _wait(wait: Wait) -> str:
     if wait.node:
         return f"{wait.node} offers {wait.allocatable} {wait.resource}"
-    return f"{', '.join(wait.pods)} {wait.phase}"
+    number = "" if wait.count is None else f": {counted(wait.count, 'pod')}"
+    return f"{', '.join(wait.pods)} {wait.phase}{number}"
 
 
 def _expect(expect: Expect) -> str:
     if expect.grants is not None:
-        return f"grants per GPU {expect.grants.per_gpu}"
+        where = f" on {expect.grants.node}" if expect.grants.node else ""
+        return f"grants per GPU{where} {expect.grants.per_gpu}"
     if expect.event is not None:
-        return f"event {expect.event.reason} on {expect.event.pod}"
+        message = f" with {expect.event.contains!r} in its message" if expect.event.contains else ""
+        return f"event {expect.event.reason} on {expect.event.pod}{message}"
     if expect.environment is not None:
         return f"environment of {expect.environment.pod}"
     if expect.container is not None:
         return f"CPUs, memory and devices of {expect.container.pod}"
     if expect.objects is not None:
-        return f"{expect.objects.kind} {', '.join(expect.objects.names)} with {expect.objects.match}"
-    return f"{counted(expect.rejections.count, 'pod')} rejected by kubelets" if expect.rejections else ""
+        number = "" if expect.objects.count is None else f": {counted(expect.objects.count, 'object')}"
+        return f"{expect.objects.kind} {', '.join(expect.objects.names)} with {expect.objects.match}{number}"
+    if expect.rejections is None:
+        return ""
+    reason = f" with reason {expect.rejections.reason}" if expect.rejections.reason else ""
+    return f"{counted(expect.rejections.count, 'pod')} rejected by kubelets{reason}"
 
 
 def _describe_fault(fault: FaultStep) -> str:

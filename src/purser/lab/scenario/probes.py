@@ -143,10 +143,13 @@ def _rejections(lab: Lab, expect: ExpectRejections) -> str | None:
     for node in lab.nodes.values():
         found.update(node.rejections)
     count = found[expect.reason] if expect.reason else found.total()
+    if count == expect.count:
+        return None
     listed = ", ".join(f"{number} x {reason}" for reason, number in found.items())
-    return (
-        None if count == expect.count else f"kubelets rejected {counted(count, 'pod')}{f': {listed}' if listed else ''}"
-    )
+    rejected = f"kubelets rejected {counted(count, 'pod')}"
+    if not expect.reason:
+        return rejected + (f": {listed}" if listed else "")
+    return f"{rejected} with reason {expect.reason}" + (f" (all rejections: {listed})" if listed else "")
 
 
 def _phases_text(pods: Iterable[Pod]) -> str:

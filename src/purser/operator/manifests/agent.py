@@ -58,7 +58,7 @@ def pod_of_agent(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         account=ACCOUNT,
         init=_hami_core(wanted),
         containers=[_agent(wanted, kind)],
-        more={"hostPID": True, **host_network(wanted.policy.spec.device_plugin)},
+        other_fields={"hostPID": True, **host_network(wanted.policy.spec.device_plugin)},
         annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(AGENT_METRICS_PORT)},
         labels={"app": "nvidia-device-plugin-daemonset", "app.kubernetes.io/component": "agent"},
     )
@@ -116,7 +116,7 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
         ],
         privileged=True,
         resources=_agent_resources(section),
-        more={
+        other_fields={
             "ports": [{"name": "metrics", "containerPort": AGENT_METRICS_PORT}],
             "livenessProbe": health,
             "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},

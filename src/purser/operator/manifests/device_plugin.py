@@ -64,7 +64,7 @@ def _plugin_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         account=ACCOUNT,
         init=[driver_validation(spec, anew=False), *found.init],
         containers=[_plugin(spec, kind, found), *found.beside],
-        more={**runtime_class(wanted, kind), **host_network(spec.device_plugin), **found.pod},
+        other_fields={**runtime_class(wanted, kind), **host_network(spec.device_plugin), **found.pod},
         labels={"app": "nvidia-device-plugin-daemonset"},
     )
 
@@ -183,6 +183,6 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         account=ACCOUNT,
         init=[wait_for_driver(spec), mounts, *found.init],
         containers=[main, *found.beside],
-        more={"hostPID": True, **runtime_class(wanted, kind)},
+        other_fields={"hostPID": True, **runtime_class(wanted, kind)},
         labels={"app": "nvidia-device-plugin-mps-control-daemon"},
     )

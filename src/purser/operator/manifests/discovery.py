@@ -64,9 +64,9 @@ def _pod(wanted: RenderInputs) -> PodTemplate:
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "void"},
         mounts=[host_path("host", root, "/host", type="Directory", propagation="HostToContainer", read_only=True)],
         resources=section.resources if section.resources != Resources() else _RESOURCES,
-        more={"securityContext": security},
+        other_fields={"securityContext": security},
     )
-    return PodTemplate(account=ACCOUNT, containers=[main], more=host_network(section))
+    return PodTemplate(account=ACCOUNT, containers=[main], other_fields=host_network(section))
 
 
 # --- NVIDIA's feature discovery
@@ -112,6 +112,6 @@ def _gfd_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         account=GFD_ACCOUNT,
         init=[wait_for_driver(spec), *found.init],
         containers=[main, *found.beside],
-        more={**runtime_class(wanted, kind), **host_network(spec.gfd), **found.pod},
+        other_fields={**runtime_class(wanted, kind), **host_network(spec.gfd), **found.pod},
         labels={"app": "gpu-feature-discovery"},
     )

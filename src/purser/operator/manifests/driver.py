@@ -126,7 +126,7 @@ def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> PodTemp
         account=ACCOUNT,
         init=[_manager(spec, configuration)],
         containers=[_with_digest(main, configuration), *beside],
-        more={"hostPID": True, **host_network(spec.driver)},
+        other_fields={"hostPID": True, **host_network(spec.driver)},
         labels={"app": "nvidia-driver-daemonset", **COMPONENT, DRIVER_CONFIG_LABEL: configuration},
     )
 
@@ -191,7 +191,11 @@ def _driver(spec: ClusterPolicySpec, pool: Pool, image: str, keys: files.ConfigK
         env=_driver_variables(spec),
         mounts=files.driver_mounts(spec, pool, keys),
         privileged=True,
-        more={**probes, **secrets, "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP_COMMAND]}}}},
+        other_fields={
+            **probes,
+            **secrets,
+            "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP_COMMAND]}}},
+        },
     )
 
 
@@ -233,7 +237,7 @@ def _peermem(spec: ClusterPolicySpec, image: str, keys: files.ConfigKeys) -> lis
             mounts=[files.RUN_NVIDIA, files.VAR_LOG, files.DEV_LOG, files.MELLANOX, *files.modules(spec, keys)],
             privileged=True,
             resources=driver.resources,
-            more={"startupProbe": _ask(check), "livenessProbe": _ask(check, period_s=30, failures=1)},
+            other_fields={"startupProbe": _ask(check), "livenessProbe": _ask(check, period_s=30, failures=1)},
         )
     ]
 
@@ -256,7 +260,7 @@ def _sidecar(name: str, default: str, section: Sidecar, installer: str, module: 
         env={each.name: each.value for each in section.env},
         mounts=[files.RUN_NVIDIA, files.VAR_LOG, files.DEV_LOG],
         privileged=True,
-        more={"startupProbe": _ask(["sh", "-c", f"lsmod | grep {module}"])},
+        other_fields={"startupProbe": _ask(["sh", "-c", f"lsmod | grep {module}"])},
     )
 
 

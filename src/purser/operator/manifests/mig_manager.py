@@ -120,6 +120,6 @@ def _pod(wanted: RenderInputs) -> PodTemplate:
     return PodTemplate(
         account=ACCOUNT,
         containers=[main],
-        more={"hostPID": True, **host_network(section)},
+        other_fields={"hostPID": True, **host_network(section)},
         labels={"app": "nvidia-mig-manager"},
     )

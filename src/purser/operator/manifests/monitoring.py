@@ -60,7 +60,7 @@ def _engine_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         section,
         env={"NVIDIA_VISIBLE_DEVICES": "all"},
         privileged=True,
-        more={
+        other_fields={
             "ports": [{"name": "dcgm", "containerPort": HOSTENGINE_PORT}],
             "livenessProbe": probe,
             "readinessProbe": probe,
@@ -69,7 +69,7 @@ def _engine_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     return PodTemplate(
         init=[wait_for_driver(wanted.policy.spec)],
         containers=[main],
-        more={**runtime_class(wanted, kind), **host_network(section)},
+        other_fields={**runtime_class(wanted, kind), **host_network(section)},
         labels={"app": ENGINE_SERVICE},
     )
 
@@ -124,7 +124,7 @@ def _exporter_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         env=_variables(spec),
         mounts=[pod_resources(spec, kind), *custom, *_job_mapping(section)],
         privileged=True,
-        more={
+        other_fields={
             "ports": [{"name": "metrics", "containerPort": EXPORTER_PORT}],
             "livenessProbe": {**health, "periodSeconds": 5},
             "readinessProbe": health,
@@ -134,7 +134,7 @@ def _exporter_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         account=EXPORTER_ACCOUNT if reads_pods(section) else "",
         init=[wait_for_driver(spec)],
         containers=[main],
-        more={
+        other_fields={
             **runtime_class(wanted, kind),
             **host_network(section),
             **({"hostPID": True} if section.host_pid else {}),

@@ -73,7 +73,7 @@ class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """ServiceAccount; empty: no token is mounted."""
     containers: Sequence[ContainerTemplate]
     init: Sequence[ContainerTemplate] = ()
-    more: Raw = {}
+    other_fields: Raw = {}
     """Other fields of its spec."""
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -130,7 +130,7 @@ def container(
     mounts: Sequence[MountedVolume] = (),
     privileged: bool = False,
     resources: Resources | None = None,
-    more: Raw | None = None,
+    other_fields: Raw | None = None,
 ) -> ContainerTemplate:
     """A container with what its section of the policy says; an `OperandSection` has arguments, variables, resources."""
     options = section if isinstance(section, OperandSection) else None
@@ -145,7 +145,7 @@ def container(
         "resources": quantities(resources or (options.resources if options else Resources())),
         "securityContext": PRIVILEGED if privileged else {},
         "volumeMounts": [_volume_mount(mount) for mount in mounts],
-        **(more or {}),
+        **(other_fields or {}),
     }
     body = {field: value for field, value in found.items() if value}
     return ContainerTemplate(body=body, mounts=tuple(mounts), pull_secrets=section.image_pull_secrets)
@@ -261,7 +261,7 @@ def _pod_spec(wanted: RenderInputs, operand: str, pod: PodTemplate, placement: D
         "initContainers": [each.body for each in pod.init],
         "containers": [each.body for each in pod.containers],
         "volumes": _volumes(everything),
-        **pod.more,
+        **pod.other_fields,
     }
     return {field: value for field, value in spec.items() if value or value is False}
 

@@ -246,9 +246,11 @@ def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> PodTemplate:
         mounts=[*own, *_path_mounts(paths, kind)],
         privileged=True,
     )
-    more = {"hostPID": True, **host_network(section)}
+    other_fields = {"hostPID": True, **host_network(section)}
     labels = {"app": "nvidia-container-toolkit-daemonset"}
-    return PodTemplate(account=ACCOUNT, init=[driver_validation(spec)], containers=[main], more=more, labels=labels)
+    return PodTemplate(
+        account=ACCOUNT, init=[driver_validation(spec)], containers=[main], other_fields=other_fields, labels=labels
+    )
 
 
 def _variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:

@@ -55,13 +55,13 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         args=["trap exit TERM; while true; do sleep 3600 & wait $!; done"],
         mounts=[VALIDATIONS],
         privileged=True,
-        more={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP_COMMAND]}}}},
+        other_fields={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _STOP_COMMAND]}}}},
     )
     return PodTemplate(
         account=ACCOUNT,
         init=_checks(spec),
         containers=[main],
-        more={**runtime_class(wanted, kind), **host_network(section)},
+        other_fields={**runtime_class(wanted, kind), **host_network(section)},
         labels={"app": "nvidia-operator-validator"},
     )
 
@@ -124,6 +124,8 @@ def _exporter_pod(wanted: RenderInputs) -> PodTemplate:
         },
         mounts=[RUN_NVIDIA, host_root(spec)],
         privileged=True,
-        more={"ports": [{"name": "node-status", "containerPort": NODE_STATUS_PORT}]},
+        other_fields={"ports": [{"name": "node-status", "containerPort": NODE_STATUS_PORT}]},
     )
-    return PodTemplate(account=EXPORTER_ACCOUNT, containers=[main], more=host_network(section), labels={"app": SERVICE})
+    return PodTemplate(
+        account=EXPORTER_ACCOUNT, containers=[main], other_fields=host_network(section), labels={"app": SERVICE}
+    )

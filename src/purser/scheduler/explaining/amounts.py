@@ -64,7 +64,7 @@ def _describe_suggestion(pod: Pod, axis: _Amount, value: int) -> tuple[str, Sugg
         text = f"the pod's annotation {annotation} is {amount} instead of {asked}"
         return text, SuggestedChange(annotation=annotation, amount=amount)
     amount = str(axis.spelled(value))
-    instead = axis.spelled(axis.asked) if axis.asked else "all memory of its GPUs"
+    instead = axis.spelled(axis.asked) if axis.asked else "all of its GPUs' memory"
     text = f"container {axis.container} requests {axis.resource}: {amount} instead of {instead}"
     return text, SuggestedChange(container=axis.container, resource=axis.resource, amount=amount)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.dialects import added_variables, defaults, kai
+from purser.core.dialects import added_variables, default_limits, kai
 from purser.core.dialects.misspelt import uses_other_gpu_name
 from purser.core.dialects.unserved import unserved_words
 from purser.core.mig.several import asked_warnings
@@ -41,12 +41,12 @@ from purser.scheduler.webhook.rules import (
 
 
 def _added_limits(pod: PodManifest) -> dict[str, dict[str, str]]:
-    """By container: `defaults`, without the GPU of those that name it by another word. They wait for that word, and
-    would hold a device beside it that nobody asked for."""
+    """By container: `default_limits`, without the GPU of those that name it by another word. They wait for that word,
+    and would hold a device beside it that nobody asked for."""
     otherwise = {container.name for container in pod.containers if uses_other_gpu_name(container)}
     added = {
         name: {word: amount for word, amount in limits.items() if word != GPU_RESOURCE or name not in otherwise}
-        for name, limits in defaults(pod).items()
+        for name, limits in default_limits(pod).items()
     }
     return {name: limits for name, limits in added.items() if limits}
 

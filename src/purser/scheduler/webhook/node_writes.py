@@ -31,7 +31,7 @@ RESOURCES = ("nodes", "events")
 
 EVICTIONS = ("pods", "eviction")
 
-_objects: JsonReader[dict[str, Any]] = JsonReader(dict[str, Any], "the object", max_bytes=WEBHOOK_BODIES.each)
+_objects: JsonReader[dict[str, Any]] = JsonReader(dict[str, Any], "the object", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 class _Preconditions(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class _Eviction(msgspec.Struct, frozen=True, rename="camel"):
     delete_options: _DeleteOptions = _DeleteOptions()
 
 
-_evictions = JsonReader(_Eviction, "the Eviction", max_bytes=WEBHOOK_BODIES.each)
+_evictions = JsonReader(_Eviction, "the Eviction", max_bytes=WEBHOOK_BODIES.per_body)
 
 NodeOfPod = Callable[[str, str, str], str]
 """From a pod's namespace, name and uid to its node; empty where the pod is not known, or not this one."""

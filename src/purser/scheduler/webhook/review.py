@@ -217,8 +217,8 @@ class Decision(msgspec.Struct, frozen=True):
 _MAX_WARNING_CHARACTERS = 4096
 """Characters, as many as the API server passes on of all warnings of a request together."""
 
-_reviews = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
-_objects: JsonReader[Any] = JsonReader(Any, "the object in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
+_reviews = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
+_objects: JsonReader[Any] = JsonReader(Any, "the object in the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 def decode_review(body: bytes) -> AdmissionRequest:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.dialects import defaults, vendor_records
+from purser.core.dialects import default_limits, vendor_records
 from purser.core.names import (
     AWAITS_GRANT,
     AWAITS_GRANT_ANNOTATION,
@@ -59,7 +59,7 @@ _PODS = (("pods", ""), ("pods", "ephemeralcontainers"))
 PROBE_ANSWER = "Purser's webhook denies every Binding with this annotation"
 """What the webhook says to a `WebhookProbe`."""
 
-_bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
+_bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 def no_user() -> str:
@@ -127,7 +127,7 @@ class Validation:
             lacks = why
         elif self._devices.with_units_annotation(pod.spec).annotations != pod.spec.annotations:
             lacks = f"the annotation {MEMORY_UNITS_ANNOTATION} with the cluster's units"
-        elif missing := defaults(pod.spec):
+        elif missing := default_limits(pod.spec):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
         else:
             return None

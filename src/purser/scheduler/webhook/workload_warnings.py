@@ -45,7 +45,7 @@ class _Workload(msgspec.Struct, frozen=True):
     spec: _TemplateSpec = _TemplateSpec()
 
 
-_workloads = JsonReader(_Workload, "the workload", max_bytes=WEBHOOK_BODIES.each)
+_workloads = JsonReader(_Workload, "the workload", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 class WorkloadWarnings:

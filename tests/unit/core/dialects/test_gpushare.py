@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from purser.core.dialects import DialectError, defaults, environment, grant_annotations, parse
+from purser.core.dialects import DialectError, default_limits, environment, grant_annotations, parse
 from purser.core.fleet import Fleet
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory, PodRequest
 from purser.core.placement import Placement, place
@@ -34,7 +34,7 @@ def test_a_label_divides_the_memory_among_gpus():
     spec = labelled(pod(container(gpumem=8)), "2")
     (found,) = request_of(spec).containers
     assert (found.devices.count, found.devices.memory_mib) == (2, 4096)
-    assert defaults(spec) == {"train": {"nvidia.com/gpu": "2"}}
+    assert default_limits(spec) == {"train": {"nvidia.com/gpu": "2"}}
 
 
 @pytest.mark.parametrize(

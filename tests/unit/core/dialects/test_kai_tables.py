@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.texts import any_text
 
-from purser.core.dialects import DialectError, asks_for_devices, defaults, environment, grant_annotations, kai, parse
+from purser.core.dialects import (
+    DialectError,
+    asks_for_devices,
+    default_limits,
+    environment,
+    grant_annotations,
+    kai,
+    parse,
+)
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceRequest, DeviceShare, Grant, NodeInventory
 from purser.core.names import SCHEDULER_NAME
@@ -37,7 +45,7 @@ def completed(spec: PodManifest) -> PodManifest:
     """As the webhook leaves it."""
     if not asks_for_devices(spec):
         return spec
-    added = defaults(spec)
+    added = default_limits(spec)
     parts = tuple(
         msgspec.structs.replace(each, limits={**each.limits, **added.get(each.name, {})}) for each in spec.containers
     )
@@ -163,7 +171,9 @@ def test_the_share_is_the_first_containers_or_the_one_by_name(named: str | None,
     parsed = parse(spec)
     assert parsed is not None
     assert [part.name for part in parsed.containers] == [container_that_gets_it]
-    assert defaults(spec) == {container_that_gets_it: {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25"}}
+    assert default_limits(spec) == {
+        container_that_gets_it: {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -176,9 +186,9 @@ def test_the_share_is_the_first_containers_or_the_one_by_name(named: str | None,
 def test_the_webhook_writes_the_share_in_hamis_words_and_nothing_else_changes(
     spec: PodManifest, added: dict[str, str]
 ) -> None:
-    assert defaults(spec) == {"train": added}
+    assert default_limits(spec) == {"train": added}
     after = completed(spec)
-    assert defaults(after) == {}
+    assert default_limits(after) == {}
     assert request_of(after) == request_of(spec)
     assert parse(after).systems == parse(spec).systems == ("KAI",)  # type: ignore[union-attr]
 
@@ -312,6 +322,6 @@ def test_any_pod_is_read_or_refused_and_the_webhook_changes_nothing_of_what_was_
         return
     assert (parsed is None) == (not asks_for_devices(spec))
     after = completed(spec)
-    assert defaults(after) == {}
+    assert default_limits(after) == {}
     again = parse(after)
     assert (again and again.containers) == (parsed and parsed.containers)

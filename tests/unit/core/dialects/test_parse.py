@@ -100,7 +100,7 @@ def test_a_container_without_any_device_makes_no_request(limits):
             "a MIG device has its own memory and compute, so ask for only nvidia.com/mig-1g.5gb",
         ),
         ({"shared": 1, "mem": 100}, "mixes nvidia.com/gpu.shared and nvidia.com/gpumem"),
-        ({"gpu": 1, "mem": 10, "priority": 2}, "0 is high, 1 is low) from 0 to 1"),
+        ({"gpu": 1, "mem": 10, "priority": 2}, 'priority "2" is out of range: must be 0 (high) or 1 (low)'),
         ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" must be in MiB without a suffix: use 8192'),
         ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
         (
@@ -320,7 +320,7 @@ def test_each_resource_has_a_pool_of_its_own():
 )
 def test_defaults_are_what_kubelet_and_the_api_server_need(limits, requests, added):
     spec = pod(container(requests=requests, **limits))
-    assert dialects.defaults(spec) == ({"train": spell(added)} if added else {})
+    assert dialects.default_limits(spec) == ({"train": spell(added)} if added else {})
 
 
 def test_a_zero_in_other_words_stays_no_mixture_once_the_webhook_has_added_the_gpu():
@@ -369,8 +369,8 @@ def test_zeros_of_other_words_are_as_absent(limits, zero):
     assert msgspec.structs.replace(parse(with_zeros), kubelet_pod=None) == msgspec.structs.replace(
         parse(plain), kubelet_pod=None
     )
-    wanted = {**spell(limits), **dialects.defaults(plain).get("train", {})}
-    added = dialects.defaults(with_zeros).get("train", {})
+    wanted = {**spell(limits), **dialects.default_limits(plain).get("train", {})}
+    added = dialects.default_limits(with_zeros).get("train", {})
     zeros = spell(beside)
     assert {name: text for name, text in {**zeros, **spell(limits), **added}.items() if text != zero} == wanted
 
@@ -433,7 +433,7 @@ def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
         parsed = parse(spec)
     except DialectError:
         return
-    added = dialects.defaults(spec)
+    added = dialects.default_limits(spec)
     completed = PodManifest(
         "u",
         "ns",
@@ -444,7 +444,7 @@ def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
         ),
     )
     assert parse(completed) == parsed
-    assert dialects.defaults(completed) == {}
+    assert dialects.default_limits(completed) == {}
 
 
 def test_a_pod_whose_annotation_names_no_container_asks_for_nothing() -> None:

@@ -3,7 +3,14 @@
 import msgspec
 import pytest
 
-from purser.core.dialects import DialectError, asks_for_devices, defaults, grant_annotations, parse, record_annotations
+from purser.core.dialects import (
+    DialectError,
+    asks_for_devices,
+    default_limits,
+    grant_annotations,
+    parse,
+    record_annotations,
+)
 from purser.core.dialects.hami_codec import decode_pod_devices
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
@@ -184,7 +191,7 @@ def test_every_family_is_asked_for_by_its_number_and_gets_whole_devices(family):
 )
 def test_what_the_webhook_adds_parses_to_the_same(limits, added):
     spec = pod(limits)
-    assert defaults(spec) == ({"c0": added} if added else {})
+    assert default_limits(spec) == ({"c0": added} if added else {})
     assert parse(spec).containers == parse(pod({**limits, **added})).containers
 
 

@@ -175,11 +175,11 @@ def test_an_entry_in_an_older_form_costs_itself_alone():
 @pytest.mark.parametrize(
     ("selectors", "write"),
     [
-        ({"pfName": ["ens9"]}, "selectors: pfName is not a condition: use pfNames"),
-        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "rootDevice is not a condition: use rootDevices"),
-        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: vendor is not a condition: use vendors"),
-        ({"colour": "red"}, "colour is not a condition: use one of acpiIndexes, auxTypes"),
-        ({"auxTypes": ["sf"]}, "no condition that applies to deviceType netDevice: use at least one of acpiIndexes"),
+        ({"pfName": ["ens9"]}, "selectors: unknown field pfName: use pfNames"),
+        ({"vendors": ["8086"], "rootDevice": ["0000:09:00.0"]}, "unknown field rootDevice: use rootDevices"),
+        ([{"pfNames": ["ens1f0#0"]}, {"vendor": ["15b3"]}], "selectors[1]: unknown field vendor: use vendors"),
+        ({"colour": "red"}, "unknown field colour: use one of acpiIndexes, auxTypes"),
+        ({"auxTypes": ["sf"]}, "no field that applies to deviceType netDevice: use at least one of acpiIndexes"),
     ],
 )
 def test_a_misspelt_condition_takes_no_device_of_the_node(selectors, write):

@@ -67,7 +67,7 @@ def test_the_other_gpus_are_read_and_scanned(node: SimulatedDriver, hung: Driver
 
 
 def test_reopening_is_refused_and_takes_nothing_away(node: SimulatedDriver, hung: Driver) -> None:
-    with pytest.raises(DriverError, match=f"NVML calls for {node.uuids[0]} have not returned"):
+    with pytest.raises(DriverError, match=f"NVML cannot be shut down: calls for {node.uuids[0]} have not returned"):
         hung.reopen()
     assert hung.read(node.uuids[1]).fault is None
 

@@ -109,7 +109,7 @@ def test_hugepages_are_kept_by_their_size():
         ),
         pytest.param(
             {"numa": [{"node": 0, "cpus": "0", "distances": [10, 20]}]},
-            r"numa\[0\].distances: has 2 numbers for 1 node",
+            r"numa\[0\].distances: 2 numbers for 1 node",
             id="distances to nobody",
         ),
         pytest.param({"gpus": [], "numa": [{"node": 0}]}, "numa: no node has CPUs", id="no CPUs at all"),

@@ -105,7 +105,7 @@ async def looked(world, clock, *, after_s=FIRST_ADVICE_DELAY_S):
         ),
         (
             {"memory": None, "nvidia.com/gpu": "1"},
-            "container c requests nvidia.com/gpumem: 7000 instead of all memory of its GPUs",
+            "container c requests nvidia.com/gpumem: 7000 instead of all of its GPUs' memory",
         ),
         ({"memory": 4000, "nvidia.com/gpucores": "90"}, "container c requests nvidia.com/gpucores: 40 instead of 90"),
     ],

@@ -40,7 +40,7 @@ class DeviceDemand(msgspec.Struct, frozen=True):
     """kubelet restarted, its pod sources are not ready yet, and the container already runs."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class DeviceChoice(msgspec.Struct, frozen=True):
     """Which devices a container is to have."""
 
     state: KubeletState
@@ -82,7 +82,9 @@ def allocate(
     return state, None, _reusable_after(rules, state.devices, (pod.uid, container.name), container, reusable)
 
 
-def devices_to_allocate(rules: Behaviour, state: KubeletState, want: DeviceDemand) -> Generator[Ask, Answer, Choice]:
+def devices_to_allocate(
+    rules: Behaviour, state: KubeletState, want: DeviceDemand
+) -> Generator[Ask, Answer, DeviceChoice]:
     """Choose devices (devicesToAllocate).
 
     First those of init containers, whatever their health and place, then free ones on the wished NUMA nodes, then free
@@ -91,23 +93,23 @@ def devices_to_allocate(rules: Behaviour, state: KubeletState, want: DeviceDeman
     """
     error = _refusal(rules, state.devices, want)
     if error is not None or not _needs_devices(rules, state.devices, want):
-        return Choice(state, error=error)
+        return DeviceChoice(state, error=error)
     taken = _first(want.reusable, want.required)
     state = _take(state, want.resource, taken)
     if len(taken) == want.required:
-        return Choice(state, taken)
+        return DeviceChoice(state, taken)
     return (yield from _choose_free(rules, state, want, taken))
 
 
 def _choose_free(
     rules: Behaviour, state: KubeletState, want: DeviceDemand, taken: frozenset[str]
-) -> Generator[Ask, Answer, Choice]:
+) -> Generator[Ask, Answer, DeviceChoice]:
     """Fill up a choice from the free devices."""
     known = state.devices.resources[want.resource]
     available = known.healthy - state.devices.allocated[want.resource]
     needed = want.required - len(taken)
     if len(available) < needed:
-        return Choice(state, error=_unavailable(want.resource, needed, len(available)))
+        return DeviceChoice(state, error=_unavailable(want.resource, needed, len(available)))
     groups = filter_by_affinity(rules, known, available, want.mask)
     offered = groups.aligned
     rest: tuple[frozenset[str], ...] = (groups.aligned,)
@@ -119,10 +121,10 @@ def _choose_free(
     if len(taken) < want.required:
         state, preferred = yield from _preferred(state, known, want, offered | taken, taken)
     if isinstance(preferred, str):
-        return Choice(state, error=preferred)
+        return DeviceChoice(state, error=preferred)
     for group in (preferred & offered, *rest):
         taken |= _first(group - taken, want.required - len(taken))
-    return Choice(_take(state, want.resource, taken), taken)
+    return DeviceChoice(_take(state, want.resource, taken), taken)
 
 
 def _refusal(rules: Behaviour, state: DeviceManagerState, want: DeviceDemand) -> str | None:

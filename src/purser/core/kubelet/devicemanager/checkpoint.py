@@ -87,7 +87,7 @@ def decode_data(text: str | bytes) -> Data:
     try:
         file = _files.read(text)
     except UnreadableError as error:
-        raise CheckpointError(f"not a checkpoint of the device manager: {error}") from error
+        raise CheckpointError(f"not a valid device manager checkpoint: {error}") from error
     if fnv1a_32(spew(file.Data)) != file.Checksum:
         raise CheckpointError("checkpoint is corrupted")
     return file.Data

@@ -115,7 +115,7 @@ def _parse(text: str | bytes) -> _File:
     try:
         return _files.read(text)
     except UnreadableError as error:
-        raise CheckpointError(f"not a {FILE_NAME}: {error}") from error
+        raise CheckpointError(f"not a valid {FILE_NAME} file: {error}") from error
 
 
 def _checksums(file: _File) -> Iterable[int]:

@@ -125,7 +125,7 @@ def _memory_problems(machine: Machine, memory: MemoryState) -> Iterator[str]:
         if any(table.free + table.reserved != table.allocatable for table in node.tables.values()):
             yield f"NUMA node {number} has memory that is neither free nor reserved, or is both"
         if node.assignments < 0:
-            yield f"NUMA node {number} has {node.assignments} assignments"
+            yield f"NUMA node {number} has a negative number of assignments ({node.assignments})"
     if any(not block.nodes or block.nodes & ~known for block in _blocks(memory)):
         yield "memory is assigned without a NUMA node, or on a NUMA node without memory"
     if any(block.size < 0 for block in _blocks(memory)):

@@ -33,7 +33,7 @@ times longer."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class PricePlan:
     """For one mix and one fleet as it was."""
 
     mix: MixTables
@@ -55,7 +55,7 @@ class Plan:
     """Of the fleet, when this was made."""
 
 
-def plan(fleet: FleetArrays, mix: Mix) -> Plan:
+def plan(fleet: FleetArrays, mix: Mix) -> PricePlan:
     """Some milliseconds."""
     gpus = _gpus(fleet)
     common = max(zip(gpus.tolist(), (model.memory_mib for model in fleet.models), strict=True), default=(0, 0))[1]
@@ -66,7 +66,7 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
     names = tuple(model.name for model in fleet.models)
     demand = [(shape, amount * full) for (shape, _), amount in zip(pods, amounts, strict=True)]
     prices = _prices(fleet.models, pods, total)
-    return Plan(
+    return PricePlan(
         tables(mix, fleet.models),
         prices,
         prices._replace(cpu_price=0.0),

@@ -4,12 +4,12 @@ from purser.core.model import WHOLE_MILLI
 from purser.core.placement.kernels import plain
 from purser.core.placement.kernels.arguments import Floats, Ints, Prices
 from purser.core.placement.kernels.plain import REGRET_MILLI
-from purser.core.placement.policies.plan import Plan
+from purser.core.placement.policies.plan import PricePlan
 from purser.core.placement.shape import View
 
 
 def pros_and_cons(
-    made: Plan, prices: Prices, penalty: Floats, reserved: Floats | None, view: View, gpus: tuple[int, ...]
+    made: PricePlan, prices: Prices, penalty: Floats, reserved: Floats | None, view: View, gpus: tuple[int, ...]
 ) -> str:
     """A sentence on these GPUs of a node, by the tables of Purser's own policy: of a view of one row, which fits.
 

@@ -29,7 +29,7 @@ from purser.core.placement.mix import MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.fragmentation import STEPS
 from purser.core.placement.policies.pair import NodeAndGpuPolicy
-from purser.core.placement.policies.plan import Plan, plan
+from purser.core.placement.policies.plan import PricePlan, plan
 from purser.core.placement.policies.pros_and_cons import pros_and_cons
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import NO_RESERVE
@@ -74,7 +74,7 @@ class Planner:
         """Whether any policy looks things up in the plan."""
         self.on_plan: Callable[[], None] = lambda: None
         """Called before a plan is made, of the fleet and the mix as they are."""
-        self._plan: Plan | None = None
+        self._plan: PricePlan | None = None
         self._plans = 0
         self._fleet: FleetArrays | None = None
         self._mix_epoch = -1
@@ -84,7 +84,7 @@ class Planner:
         """See `Steady.epoch`."""
         return self.source.epoch + self._plans
 
-    def plan_for(self, fleet: FleetArrays) -> Plan:
+    def plan_for(self, fleet: FleetArrays) -> PricePlan:
         """The plan as it should now be: made again where it is outdated, in some milliseconds."""
         fits = self._plan is not None and self._is_up_to_date(self._plan, fleet)
         if self._plan is None or not fits or self._mix_epoch != self.source.epoch:
@@ -103,7 +103,7 @@ class Planner:
         if self.is_used and self.source.mix.typical:
             self.plan_for(fleet)
 
-    def _is_up_to_date(self, made: Plan, fleet: FleetArrays) -> bool:
+    def _is_up_to_date(self, made: PricePlan, fleet: FleetArrays) -> bool:
         """Whether the plan is for the models and, but for a few, the nodes that there are."""
         return (
             fleet is self._fleet
@@ -121,7 +121,7 @@ class Purser:
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
         planner.is_used = True
-        self._made: Plan | None = None
+        self._made: PricePlan | None = None
         """That of which the following are."""
         self._lost = (_LossCache(), _LossCache())
         """For pods without GPUs, and with some."""
@@ -183,7 +183,7 @@ class Purser:
         prices, penalty = self._prices_and_penalty(made, view.shape)
         return pros_and_cons(made, prices, penalty, adjust(view, kept_cpu(made, view.fleet)), view, gpus)
 
-    def _current_plan(self, fleet: FleetArrays) -> Plan:
+    def _current_plan(self, fleet: FleetArrays) -> PricePlan:
         """The plan; what was derived of another one is forgotten."""
         made = self._planner.plan_for(fleet)
         if made is not self._made:
@@ -191,7 +191,7 @@ class Purser:
             self._penalties.clear()
         return made
 
-    def _prices_and_penalty(self, made: Plan, shape: PodShape) -> tuple[Prices, Floats]:
+    def _prices_and_penalty(self, made: PricePlan, shape: PodShape) -> tuple[Prices, Floats]:
         """By what pods of this shape are placed, and what they pay for scarce models."""
         prices = made.prices_with_gpus if shape.gpu_count else made.prices
         return prices, self._penalties.recall(shape, lambda: penalties(shape, made.models, made.gpus, made.scarce))
@@ -231,7 +231,7 @@ def tightness_bonus(view: View, nodes: int) -> Floats:
     return found
 
 
-def kept_cpu(made: Plan, fleet: FleetArrays) -> Ints:
+def kept_cpu(made: PricePlan, fleet: FleetArrays) -> Ints:
     """By row, what the plan keeps; nothing of a row to which another node has come since."""
     if fleet.last_came_at <= made.clock and len(made.kept) == len(fleet.live):
         return made.kept

@@ -92,7 +92,7 @@ def _device_axes(moment: LoggedMoment, container: ContainerRequest) -> Iterator[
         most = max((each.device.memory_mib for node in moment.fleet for each in node.devices), default=0)
         cores = 0 if asked.is_plain else asked.cores_percent
         shares = range(1, most + 1)
-        yield axis(GPU_MEMORY, shares, "all memory of its GPUs", memory_percent=None, cores_percent=cores)
+        yield axis(GPU_MEMORY, shares, "all of its GPUs' memory", memory_percent=None, cores_percent=cores)
 
 
 def _aligned_resources(request: PodRequest, part: KubeletContainer) -> Iterator[_Axis]:

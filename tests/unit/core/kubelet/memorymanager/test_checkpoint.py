@@ -50,12 +50,12 @@ def test_every_format_is_read(text: str) -> None:
     [
         pytest.param(f'{{{BODY},"checksum":4215593882}}', "checkpoint is corrupted", id="wrong checksum"),
         pytest.param(WITH_DATA.replace("1849615440", "1"), "checkpoint is corrupted", id="wrong checksum of the data"),
-        pytest.param("{", "not a memory_manager_state", id="no JSON"),
+        pytest.param("{", "not a valid memory_manager_state file", id="no JSON"),
         pytest.param('{"data":"{"}', "checkpoint is corrupted", id="data without a checksum"),
         pytest.param('{"machineState":{"70000":{}}}', "NUMA node 70000", id="a node that no Linux has"),
         pytest.param('{"entries":{"p":{"c":[{"numaAffinity":[-1]}]}}}', "NUMA node -1", id="a negative node"),
-        pytest.param(b"\xff", "not a memory_manager_state", id="no UTF-8"),
-        pytest.param("[1]", "not a memory_manager_state", id="no object"),
+        pytest.param(b"\xff", "not a valid memory_manager_state file", id="no UTF-8"),
+        pytest.param("[1]", "not a valid memory_manager_state file", id="no object"),
     ],
 )
 def test_what_kubelet_would_not_read_is_an_error(text: str, message: str) -> None:

@@ -9,7 +9,7 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.free_resources import MANY
 from purser.core.placement.kernels.plain import losses
 from purser.core.placement.mix import Mix
-from purser.core.placement.policies.plan import Plan, plan
+from purser.core.placement.policies.plan import PricePlan, plan
 from purser.core.placement.policies.purser import adjust
 from purser.core.placement.policies.reserve import NO_RESERVE, keep
 from purser.core.placement.policies.scarcity import penalties, scarcity
@@ -24,7 +24,7 @@ def fleet(*cpu_milli: int, gpus: int = 4) -> FleetArrays:
     return fleet_of([FleetNodeFacts(f"node-{n:02}", (T4,) * gpus, cpu) for n, cpu in enumerate(cpu_milli)])
 
 
-def lost(made: Plan, left: list[int], cpu_milli: int) -> float:
+def lost(made: PricePlan, left: list[int], cpu_milli: int) -> float:
     model = np.zeros(1, np.int64)
     return float(losses(np.array([left]).T, np.array([cpu_milli]), model, made.mix, made.prices)[0])
 
