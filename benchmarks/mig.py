@@ -296,7 +296,7 @@ def told(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     columns = list(next(iter(rows.values())))
     print(f"\n{title}\n\n| mix | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for name, row in rows.items():
-        print(f"| {name} | {' | '.join(f'{100 * row[column]:.1f} %' for column in columns)} |")
+        print(f"| {name} | {' | '.join(f'{100 * row[column]:.1f}%' for column in columns)} |")
 
 
 def one_gpu(kind: MigKind, mix: Mix, load: float) -> dict[str, float]:

@@ -177,7 +177,7 @@ def main() -> None:
     taken = sum(state.usage.memory_mib for node in fleet for state in node.devices)
     print(
         f"{len(fleet.names())} nodes, {workload.gpus} GPUs, {len(occupancy.pods)} of {len(order.pods)} pods;"
-        f" {100 * taken / workload.capacity_milli:.1f} % of the GPUs is taken; policy {options.policy};"
+        f" {100 * taken / workload.capacity_milli:.1f}% of the GPUs is taken; policy {options.policy};"
         f" {time.perf_counter() - begun:.0f} s"
     )
     print("                      steps waits   cost freed  steps   cost, for each freed GPU")

@@ -292,7 +292,7 @@ def _error_sentence(error: "ReconstructionError") -> str:
     mean = (
         "by an unknown amount because no pod waited"
         if error.waiting_percent is None
-        else f"by {error.waiting_percent:.1f} %"
+        else f"by {error.waiting_percent:.1f}%"
     )
     return (
         f"replayed with {error.policy}, ALLOCATED % is off by {error.allocation_points:.2f} points"

@@ -103,7 +103,7 @@ def _print(report: "UsageReport", output: OutputFormat) -> None:
         Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
     ]
     if report.covered_s < _MIN_FULL_COVERAGE * report.window_s:
-        covered = f"{100 * report.covered_s / report.window_s:.0f} %"
+        covered = f"{100 * report.covered_s / report.window_s:.0f}%"
         print(f"purser: metrics cover only {covered} of that time, so the hours cover only that part", file=sys.stderr)
     print_table(rows, columns, output)
 

@@ -85,4 +85,4 @@ def test_the_matrix_is_printed_with_its_rates():
     lines = table(collected([*properties(cells), ("vectors run", 7)]))
     assert lines[0] == "predictions of kubelet's admission: 10 500"
     assert lines[2].split() == ["fits", "9", "999", "1", "0"]
-    assert lines[-1] == "false accepts: 1 of 10 000 (0.0100 %), false refusals: 0 of 500 (0.0000 %)"
+    assert lines[-1] == "false accepts: 1 of 10 000 (0.0100%), false refusals: 0 of 500 (0.0000%)"

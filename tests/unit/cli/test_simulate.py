@@ -133,8 +133,8 @@ def test_pods_that_do_not_come_are_reported(lists: list[object]) -> None:
         ([], "exactly one of --demo, --nodes with --pods, --workload, --cluster"),
         (["--demo", "--cluster"], "exactly one of --demo"),
         (["--nodes", "n.csv"], "--nodes and --pods must be used together"),
-        (["--workload", "w.yaml"], "w.yaml: cannot be read"),
-        (["--demo", "--order", "o.txt"], "o.txt: cannot be read"),
+        (["--workload", "w.yaml"], "w.yaml: cannot read the file"),
+        (["--demo", "--order", "o.txt"], "o.txt: cannot read the file"),
         (["--demo", "--policy", "nothing"], "unknown policy 'nothing' for nodes"),
         (["--demo", "--departures", "--bound"], "--departures cannot be used with --order or --bound"),
         (["--demo", "--order", "o.txt", "--load", "90"], "--load cannot be used with --order"),
@@ -229,4 +229,4 @@ def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     path.write_text("nodes: " + "[" * 50_000)
     done = simulate("--workload", path)
     assert done.exit_code == MISUSED
-    assert "nested too deep" in done.stderr
+    assert "nested more than 16 levels deep" in done.stderr

@@ -51,7 +51,7 @@ def test_the_plot_of_the_policies_has_the_numbers_of_the_tables() -> None:
         name: (drawn[100][name], drawn[130][name]) for name in plot.POLICIES
     }
     page = (ROOT / "docs/policies.md").read_text()
-    rows = [row.split("|")[2:4] for row in page.splitlines() if re.fullmatch(r"\|.+\|.+ % \|", row)]
+    rows = [row.split("|")[2:4] for row in page.splitlines() if re.fullmatch(r"\|.+\|.+% \|", row)]
     told = {
         name: float(percent)
         for names, percents in rows

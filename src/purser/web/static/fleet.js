@@ -89,7 +89,7 @@ function setText(element, text) {
 
 function showShare(name, held, total, amount) {
   const part = total > 0 ? held / total : 0;
-  const shown = total > 0 ? `${Math.floor(100 * part)} % · ${amount}` : "–";
+  const shown = total > 0 ? `${Math.floor(100 * part)}% · ${amount}` : "–";
   setText(document.querySelector(`[data-share="${name}"]`), shown);
   document.querySelector(`[data-meter="${name}"]`).value = part;
 }
@@ -224,7 +224,7 @@ function headingOf(group) {
   }
   const width = layout.groupWidth[group];
   const part = !isCompute && total > 0 ? (100 * held) / total : percents / count;
-  const amounts = [`${Math.floor(part)} %`];
+  const amounts = [`${Math.floor(part)}%`];
   const more = [`${NUMBERS.format(count)} ${count === 1 ? "GPU" : "GPUs"}`];
   if (!isCompute && total > 0) {
     more.unshift(heldText(held, total));

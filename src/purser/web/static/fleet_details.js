@@ -99,7 +99,7 @@ function podRows(gpu) {
       {},
       element("td", {}, name),
       element("td", { class: "number" }, memory > 0 ? memoryText(memory) : "–"),
-      element("td", { class: "number" }, cores > 0 ? `${cores} %` : "–"),
+      element("td", { class: "number" }, cores > 0 ? `${cores}%` : "–"),
     );
   });
 }
@@ -134,7 +134,7 @@ function facts(gpu, hasDevices) {
     return element("dl", { class: "facts" }, ...rows);
   }
   add("Memory", gpu.memory_mib > 0 ? heldText(state.memory_mib, gpu.memory_mib) : "unknown");
-  add("Compute", gpu.cores_percent > 0 ? `${state.cores_percent} of ${gpu.cores_percent} %` : "unknown");
+  add("Compute", gpu.cores_percent > 0 ? `${state.cores_percent} of ${gpu.cores_percent}%` : "unknown");
   add("Shares", `${state.slots} of ${gpu.slots} (${gpu.mode})`);
   return element("dl", { class: "facts" }, ...rows);
 }
@@ -148,7 +148,7 @@ export function sentenceOf(fleet, tile) {
   const name = gpu.parent === "" ? `GPU ${gpu.index}` : "GPU with MIG devices";
   return (
     `${name} of ${node.name}, ${gpu.model}, ${HEALTH[fleet.health[tile]]}. ` +
-    `${fleet.memoryPercent[tile]} % ${held} held by ${pods} ${pods === 1 ? "pod" : "pods"}.`
+    `${fleet.memoryPercent[tile]}% ${held} held by ${pods} ${pods === 1 ? "pod" : "pods"}.`
   );
 }
 

@@ -321,7 +321,7 @@ export class Painter {
     this.#rect(theme.page, x, y, size, height);
     context.textBaseline = "middle";
     this.#font(12, 400);
-    const amount = `${colour === "compute" ? fleet.computePercent[tile] : fleet.memoryPercent[tile]} %`;
+    const amount = `${colour === "compute" ? fleet.computePercent[tile] : fleet.memoryPercent[tile]}%`;
     const gpu = fleet.gpuOf(tile);
     context.textAlign = "right";
     this.#text(theme.muted, amount, x + size, middle);

@@ -2,7 +2,7 @@
 
 import { element } from "/static/fleet_details.js";
 
-const STEPS = ["to 25 %", "to 50 %", "to 75 %", "to 99 %", "100 %"];
+const STEPS = ["to 25%", "to 50%", "to 75%", "to 99%", "100%"];
 const MARKS = [
   ["Unhealthy", "unhealthy"],
   ["Cordoned", "cordoned"],

@@ -71,7 +71,7 @@ def _row(cells: Mapping[str, int], row: Predicted) -> int:
 
 
 def _rate(wrong: int, tried: int) -> str:
-    return f"{_spaced(wrong)} of {_spaced(tried)}" + (f" ({100 * wrong / tried:.4f} %)" if tried else "")
+    return f"{_spaced(wrong)} of {_spaced(tried)}" + (f" ({100 * wrong / tried:.4f}%)" if tried else "")
 
 
 def _spaced(number: int) -> str:
