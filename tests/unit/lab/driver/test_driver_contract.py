@@ -38,11 +38,6 @@ FUNCTION_NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED, RESET_REQUIRED, UNKNOWN = 13, 
 
 
 @pytest.fixture
-def node(create: Create, kind: DriverKind) -> SimulatedDriver:
-    return create(kind=kind)
-
-
-@pytest.fixture
 def driver(node: SimulatedDriver, opened: Open) -> Driver:
     return opened(node)
 
