@@ -1,7 +1,5 @@
 """What the agent publishes of a lab's kubelet is what that kubelet itself goes by, field for field."""
 
-import asyncio
-
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +13,7 @@ from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
+from tests.waiting import eventually
 
 OLD = KubeletSection(version="v1.20.2", cpuManagerPolicy=CpuPolicy.STATIC)
 NEW = KubeletSection(version="v1.33.0", cpuManagerPolicy=CpuPolicy.STATIC, memoryManagerPolicy=MemoryPolicy.STATIC)
@@ -32,14 +31,6 @@ def opened(monkeypatch):
 
     monkeypatch.setattr("purser.lab.kubelet.kubelet.Books", Recorded)
     return opened
-
-
-async def eventually(check):
-    async with waiting.limit():
-        while True:
-            if await check():
-                return
-            await asyncio.sleep(0.05)
 
 
 def without_responses(state: KubeletState) -> KubeletState:

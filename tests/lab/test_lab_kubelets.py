@@ -1,7 +1,5 @@
 """A lab whose kubelets align: what agents tell of them, and where pods end up."""
 
-import asyncio
-
 import pytest
 
 from purser.core.kubelet.config import MemoryPolicy
@@ -14,6 +12,7 @@ from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
+from tests.waiting import eventually
 
 NODE = "p5.48xlarge-0"
 
@@ -37,13 +36,6 @@ async def create(lab, *names):
         )
 
 
-async def until(probe):
-    while not (found := await probe()):
-        assert not waiting.is_over()
-        await asyncio.sleep(0.05)
-    return found
-
-
 async def report(lab):
     return decode((await lab.client.get(NODES, NODE)).metadata.annotations[KUBELET_ANNOTATION])
 
@@ -60,7 +52,7 @@ async def test_pods_are_aligned_reported_and_kept_over_a_restart(aligned_lab):
     assert told == KubeletNode(lab.settings.kubelet_of(choice).config, choice.profile.machine)
 
     await create(lab, "one", "two")
-    pods = await until(lambda: _both(lab))
+    pods = await eventually(lambda: _both(lab))
     node = lab.nodes[NODE]
     places = {name: await node.numa_node_of_gpus(("default", name, "c")) for name in pods}
     assert sorted(sorted(of_pod.values()) for of_pod in places.values()) == [[0] * 4, [1] * 4]
@@ -73,9 +65,9 @@ async def test_pods_are_aligned_reported_and_kept_over_a_restart(aligned_lab):
     async def told_of_both():
         return len((await report(lab)).held) == 2
 
-    await until(told_of_both)
+    await eventually(told_of_both)
     await lab.restart_kubelet(NODE)
-    await until(told_of_both)
+    await eventually(told_of_both)
     assert await node.numa_node_of_gpus(("default", "one", "c")) == places["one"]
     await create(lab, "three")
 
@@ -83,7 +75,7 @@ async def test_pods_are_aligned_reported_and_kept_over_a_restart(aligned_lab):
         pod = await lab.client.get(PODS.raw(), "three", "default")
         return pod["status"].get("conditions")
 
-    conditions = await until(refused_by_the_scheduler)
+    conditions = await eventually(refused_by_the_scheduler)
     assert (conditions[0]["type"], conditions[0]["status"]) == ("PodScheduled", "False")
     assert not node.rejections
 
