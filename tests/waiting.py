@@ -6,6 +6,8 @@ A limit of its own for each wait is missed by chance on a busy machine, and tell
 import asyncio
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
 LAST_WORDS_S = 10.0
 """From the end of a wait to the end of the process: for the report, and for fixtures that stop what they started."""
@@ -33,3 +35,14 @@ def limit() -> asyncio.Timeout:
     """The same as a context: of what waits by itself, such as a lab until it is ready."""
     left_s = _ends_at - LAST_WORDS_S - time.monotonic()
     return asyncio.timeout(None if math.isinf(left_s) else left_s)
+
+
+async def eventually(check: Callable[[], Any], every_s: float = 0.02) -> Any:
+    """Poll until true; works for coroutine functions, too. ``every_s``: longer for what asks a server."""
+    async with limit():
+        while True:
+            found = check()
+            found = await found if asyncio.iscoroutine(found) else found
+            if found:
+                return found
+            await asyncio.sleep(every_s)

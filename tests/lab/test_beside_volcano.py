@@ -12,7 +12,7 @@ from tests import waiting
 from tests.contract.client import Api, until
 
 from .test_switchers import Switch
-from .volcano import HANDSHAKE, IDS, INDEX, MEMORY, NUMBER, REGISTER, VCORES, VMEMORY, VNUMBER, Volcano
+from .volcano import HANDSHAKE, IDS, REGISTER, VCORES, VMEMORY, VNUMBER, Volcano
 
 pytestmark = pytest.mark.gate
 NODE = "t4-4-0"
@@ -40,60 +40,6 @@ class Beside(Switch):
             return found if found["status"].get("phase") == "Running" else None
 
         return await until(f"{name} runs", runs)
-
-    def check(self, pod, *cards):
-        assert self.cards(pod) == list(cards)
-        assert pod["spec"]["schedulerName"] == "volcano"
-        record = pod["metadata"]["annotations"]
-        assert (record[INDEX], record["volcano.sh/gpu-assigned"]) == (",".join(map(str, cards)), "true")
-
-
-async def test_volcano_places_and_purser_serves():
-    settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
-    async with Lab(settings) as lab, waiting.limit():
-        await lab.ready()
-        api = Api(lab.kubeconfig, embedded=True)
-        await api.connect()
-        beside, volcano = Beside(lab, api), asyncio.create_task(Volcano(lab.client).run())
-        for name in ("a", "b"):
-            beside.check(pod := await beside.pod(name, {MEMORY: 6000}), 0)
-            assert beside.env(pod)["VOLCANO_GPU_ALLOCATED"] == "6000"
-        own = await beside.pod("own", {"nvidia.com/gpumem": 12000}, scheduler="default-scheduler")
-        (taken,) = beside.cards(own)
-        beside.check(await beside.pod("whole", {NUMBER: 1}), next(at for at in (3, 2, 1) if at != taken))
-        # Volcano counts neither Purser's pods, nor all of the GPU by whole ones: it chooses GPU 1 for this one.
-        left = [at for at in (1, 2, 3) if at not in beside.cards(own) + beside.cards(await pod_of(beside, "whole"))]
-        beside.check(await beside.pod("c", {MEMORY: 9000}), *left)
-
-        held = {each["metadata"]["name"]: beside.cards(each) for each in await beside.pods()}
-        await lab.kill_scheduler()
-        await lab.nodes[NODE].agent.kill()
-        lab.nodes[NODE].agent.start()
-        await lab.start_scheduler()
-        await lab.ready()
-        beside.check(await beside.pod("d", {MEMORY: 3000}), 0)
-        assert held == {
-            each["metadata"]["name"]: beside.cards(each)
-            for each in await beside.pods()
-            if each["metadata"]["name"] != "d"
-        }
-        for name in ("a", "b", "d"):
-            await lab.client.delete(PODS, name, "default", grace_period_seconds=0)
-        lab.nodes[NODE].driver.lose_gpu(0)
-
-        async def gone():
-            node = (await api.get(f"/api/v1/nodes/{NODE}")).ok().body
-            return node["status"]["capacity"][NUMBER] == "3"
-
-        await until("the lost GPU is listed no more", gone)
-        beside.check(await beside.pod("e", {MEMORY: 5000}), *left)  # Volcano says 0, which is lost
-        volcano.cancel()
-        await api.close()
-
-
-async def pod_of(beside, name):
-    (found,) = [each for each in await beside.pods() if each["metadata"]["name"] == name]
-    return found
 
 
 async def test_volcano_places_vgpus_and_purser_serves():

@@ -21,7 +21,6 @@ from tests.scenarios.actions import (
     eventually,
     grant_of,
     is_running,
-    pod_named,
     pods,
     running,
 )
@@ -38,8 +37,6 @@ FILES = {
     "    failRequestsGreaterThanOne: true\n"
     "    resources: [{name: nvidia.com/gpu, replicas: 2}]\n",
     "mixed": "version: v1\nflags: {migStrategy: mixed}\n",
-    "single": "version: v1\nflags: {migStrategy: single}\n"
-    "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}\n",
     "bad": "version: v2\n",
     "one-card": "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu-0, "
     'devices: ["0"], replicas: 8}]}}\n',
@@ -178,70 +175,3 @@ async def test_names_by_a_file_are_known_to_kube_scheduler_and_one_that_is_not_i
 async def node_event(cluster, reason, part):
     found = (await cluster.client.list(EVENTS)).items
     return any(each.reason == reason and part in each.message for each in found)
-
-
-async def waits(cluster, name):
-    """Whether a pod has been tried and has no node."""
-    await event(cluster, name, "FailedScheduling")
-    return not (await pod_named(cluster, name))["spec"].get("nodeName")
-
-
-@pytest.mark.gate
-async def test_replicas_are_full_over_restarts_and_who_slips_past_the_scheduler_gets_none(shared):
-    await shared.go_by(SLICED, "halves")
-    await shared.offers(SLICED, {SHARED: 8, GPU: 0})
-    names = [f"half-{n}" for n in range(8)]
-    await shared.run({SHARED: "1"}, *names)
-    found = await running(shared, names)
-    assert set(Counter(cards(each) for each in found.values()).values()) == {2}
-    await shared.run({SHARED: "1"}, "late")
-    assert await waits(shared, "late")
-
-    await shared.stop_webhook()
-    try:
-        await shared.run({SHARED: "1"}, "slipped", nodeName=SLICED)
-    finally:
-        await shared.start_webhook()
-    await shared.kill_agent(SLICED)
-    await shared.restart_kubelet(SLICED)
-    await shared.start_agent(SLICED)
-    await shared.offers(SLICED, {SHARED: 8, GPU: 0})
-    await shared.check_books()
-    await delete(shared, "half-3")
-    assert cards((await running(shared, ["late"]))["late"]) == cards(found["half-3"])
-
-    await shared.stop_webhook()
-    try:
-        await delete(shared, "half-5")
-        await shared.run({SHARED: "1"}, "also-slipped", nodeName=SLICED)
-    finally:
-        await shared.start_webhook()
-
-    async def failed():
-        return (await pod_named(shared, "slipped"))["status"].get("phase") == "Failed"
-
-    await eventually(shared, "kubelet has no id for the first", failed)
-    await event(shared, "also-slipped", "NoGrant", "grant")
-    assert (await pod_named(shared, "also-slipped"))["status"]["phase"] == "Pending"
-    await delete(shared, "also-slipped")
-    await shared.check_books()
-
-
-@pytest.mark.gate
-async def test_replicas_of_mig_devices_that_are_listed_as_gpus(shared):
-    driver = shared.nodes[CUT].driver
-    for gpu in range(8):
-        set_mig(driver.folder, gpu, enabled=True)
-        for _ in range(2):
-            create_mig(driver.folder, gpu, "3g.20gb")
-    await shared.go_by(CUT, "single")
-    await shared.offers(CUT, {GPU: 48})
-    on_node = {"nodeSelector": {"kubernetes.io/hostname": CUT}}
-    names = [f"third-{n}" for n in range(17)]
-    await shared.run({GPU: "1"}, *names, **on_node)
-    found = await running(shared, names)
-    assert sorted(Counter(cards(each) for each in found.values()).values()) == [*[1] * 15, 2]
-    assert all(uuid.startswith("MIG-") for each in found.values() for uuid in cards(each))
-    await shared.run({GPU: "2"}, "pair", **on_node)
-    await running(shared, ["pair"])
-    await shared.check_books()

@@ -13,8 +13,8 @@ from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
 from tests.lab.lab_cluster import LabCluster
-from tests.scenarios.actions import create, eventually, pod_named, running
-from tests.scenarios.pods import pod, share, whole
+from tests.scenarios.actions import create, eventually, running
+from tests.scenarios.pods import pod, whole
 
 PROFILE = profiles.load("dgx-a100-nics")
 SWITCH = {pci_address(device): number for number, switch in enumerate(PROFILE.switches) for device in switch.below}
@@ -71,28 +71,3 @@ async def test_every_gpu_has_its_vf_below_its_switch(dgx):
     await create(dgx, pod(dgx, "plain", {POOL: "1"}))
     await running(dgx, ["plain"])
     await eventually(dgx, "what grants say is not published again", lambda: _published(dgx, 7))
-
-
-@pytest.mark.gate
-async def test_shares_pods_without_gpus_and_agents_that_restart(dgx):
-    await create(dgx, pod(dgx, "plain", {POOL: "5"}))
-    await running(dgx, ["plain"])
-    await eventually(dgx, "what no grant says is published", lambda: _published(dgx, 3))
-    await create(dgx, pod(dgx, "share", {**share(), POOL: "2"}))
-    await running(dgx, ["share"])
-    gpus, vfs = await switches(dgx, "share")
-    assert gpus[0] in vfs
-    await dgx.kill_agent(dgx.gpu_node)
-    await dgx.start_agent(dgx.gpu_node)
-    await create(dgx, pod(dgx, "again", {**share(), POOL: "1"}, annotations=REQUIRED))
-    await running(dgx, ["again"])
-    gpus, vfs = await switches(dgx, "again")
-    assert gpus == vfs
-    await create(dgx, pod(dgx, "waits", {**whole(2), POOL: "1"}, annotations=REQUIRED))
-    assert POOL in await said(dgx, "waits", "FailedScheduling")
-    await dgx.client.delete(PODS, "again", dgx.namespace)
-    await running(dgx, ["waits"])
-    assert "1 of 1 network device has its GPU" in await said(dgx, "waits", "Granted")
-    gpus, vfs = await switches(dgx, "waits")
-    assert vfs[0] in gpus
-    assert await pod_named(dgx, "waits")

@@ -1,96 +1,123 @@
-"""A lab whose kubelets align: what agents tell of them, and where pods end up."""
+"""A lab's kubelets: where pods end up that they align, and what agents tell of them is what they go by, field for
+field."""
 
-import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
-from purser.core.kubelet.config import MemoryPolicy
+from purser.core.kubelet.config import CpuPolicy, MemoryPolicy
 from purser.core.kubelet.cpuset import parse_cpuset
-from purser.core.kubelet.report import decode, node_of
-from purser.core.kubelet.state import KubeletNode
+from purser.core.kubelet.report import decode, node_of, state_of
+from purser.core.kubelet.state import Allocation, KubeletNode, KubeletState
 from purser.core.names import KUBELET_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
+from tests.waiting import eventually
 
-NODE = "p5.48xlarge-0"
 
-
-@pytest.fixture
-async def aligned_lab(quiet_logs):
-    kubelet = KubeletSection(memoryManagerPolicy=MemoryPolicy.STATIC)
-    settings = LabSettings(node_choices(["p5.48xlarge"]), kubelet=kubelet, slots=1)
+@asynccontextmanager
+async def lab_of(profile, **kubelet):
+    settings = LabSettings(node_choices([profile]), kubelet=KubeletSection(**kubelet), slots=1)
     async with Lab(settings) as lab:
         async with waiting.limit():
             await lab.ready()
         yield lab
 
 
-async def create(lab, *names):
+@pytest.fixture
+def opened(monkeypatch):
+    """The books of every kubelet that was started, the latest one last."""
+    opened = []
+
+    class Recorded(Books):
+        def __init__(self, *args):
+            super().__init__(*args)
+            opened.append(self)
+
+    monkeypatch.setattr("purser.lab.kubelet.kubelet.Books", Recorded)
+    return opened
+
+
+async def create(lab, *names, gpus, **limits):
     for name in names:
-        limits = {"nvidia.com/gpu": "4", "cpu": "8", "memory": "16Gi"}
-        container = {"name": "c", "image": "i", "resources": {"limits": limits}}
-        await lab.client.create(
-            PODS.raw(), {"metadata": {"name": name}, "spec": {"containers": [container]}}, "default"
-        )
+        resources = {"limits": {"nvidia.com/gpu": gpus, **limits}}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+        await lab.client.create(PODS.raw(), {"metadata": {"name": name}, "spec": spec}, "default")
 
 
-async def until(probe):
-    while not (found := await probe()):
-        assert not waiting.is_over()
-        await asyncio.sleep(0.05)
-    return found
+async def two_running(lab):
+    pods = (await lab.client.list(PODS, "default")).items
+    running = {pod.metadata.name: pod for pod in pods if pod.status.phase == "Running"}
+    return running if len(running) == 2 else None
 
 
 async def report(lab):
-    return decode((await lab.client.get(NODES, NODE)).metadata.annotations[KUBELET_ANNOTATION])
+    (name,) = lab.nodes
+    return decode((await lab.client.get(NODES, name)).metadata.annotations[KUBELET_ANNOTATION])
 
 
-async def running(lab):
-    pods = (await lab.client.list(PODS, "default")).items
-    return {pod.metadata.name: pod for pod in pods if pod.status.phase == "Running"}
+def without_responses(state: KubeletState) -> KubeletState:
+    """What a report can tell: no plugin's answers, no merged hints."""
+    held = {
+        key: {name: Allocation(one.devices_per_numa) for name, one in of.items()}
+        for key, of in state.devices.held.items()
+    }
+    return replace(state, devices=replace(state.devices, held=held), hints={})
 
 
-async def test_pods_are_aligned_reported_and_kept_over_a_restart(aligned_lab):
-    lab = aligned_lab
-    choice = lab.settings.nodes[0]
-    told = node_of(await report(lab))
-    assert told == KubeletNode(lab.settings.kubelet_of(choice).config, choice.profile.machine)
+async def two_are_reported(lab, opened):
+    """Before and after a restart of kubelet."""
 
-    await create(lab, "one", "two")
-    pods = await until(lambda: _both(lab))
-    node = lab.nodes[NODE]
-    places = {name: await node.numa_node_of_gpus(("default", name, "c")) for name in pods}
-    assert sorted(sorted(of_pod.values()) for of_pod in places.values()) == [[0] * 4, [1] * 4]
-    records = {name: node.container(pod.metadata.uid, "c") for name, pod in pods.items()}
-    for name, record in records.items():
-        numa = next(iter(places[name].values()))
-        assert record.memory_nodes == str(numa)
-        assert node_cpus(choice, record.cpuset) == {numa}
+    async def are_reported():
+        told, books = await report(lab), opened[-1]
+        return node_of(told) == books.node and state_of(told) == without_responses(books.state)
 
-    async def told_of_both():
-        return len((await report(lab)).held) == 2
-
-    await until(told_of_both)
-    await lab.restart_kubelet(NODE)
-    await until(told_of_both)
-    assert await node.numa_node_of_gpus(("default", "one", "c")) == places["one"]
-    await create(lab, "three")
-
-    async def refused_by_the_scheduler():
-        pod = await lab.client.get(PODS.raw(), "three", "default")
-        return pod["status"].get("conditions")
-
-    conditions = await until(refused_by_the_scheduler)
-    assert (conditions[0]["type"], conditions[0]["status"]) == ("PodScheduled", "False")
-    assert not node.rejections
+    assert len(opened[-1].state.devices.held) == len(opened[-1].state.cpus.exclusive) == 2
+    await eventually(are_reported)
+    (name,) = lab.nodes
+    await lab.restart_kubelet(name)
+    await eventually(are_reported)
+    assert len(opened) == 2
 
 
-async def _both(lab):
-    pods = await running(lab)
-    return pods if len(pods) == 2 else None
+async def test_an_old_kubelet_is_reported_as_it_is(opened, quiet_logs):
+    async with lab_of("t4-4", version="v1.20.2", cpuManagerPolicy=CpuPolicy.STATIC) as lab:
+        await create(lab, "one", "two", gpus="2", cpu="3", memory="4Gi")
+        await eventually(lambda: two_running(lab))
+        await two_are_reported(lab, opened)
+
+
+async def test_pods_are_aligned_reported_and_kept_over_a_restart(opened, quiet_logs):
+    async with lab_of("p5.48xlarge", memoryManagerPolicy=MemoryPolicy.STATIC) as lab:
+        (choice,), (node,) = lab.settings.nodes, lab.nodes.values()
+        told = node_of(await report(lab))
+        assert told == KubeletNode(lab.settings.kubelet_of(choice).config, choice.profile.machine)
+
+        await create(lab, "one", "two", gpus="4", cpu="8", memory="16Gi")
+        pods = await eventually(lambda: two_running(lab))
+        places = {name: await node.numa_node_of_gpus(("default", name, "c")) for name in pods}
+        assert sorted(sorted(of_pod.values()) for of_pod in places.values()) == [[0] * 4, [1] * 4]
+        for name, pod in pods.items():
+            record, numa = node.container(pod.metadata.uid, "c"), next(iter(places[name].values()))
+            assert record.memory_nodes == str(numa)
+            assert node_cpus(choice, record.cpuset) == {numa}
+
+        await two_are_reported(lab, opened)
+        assert await node.numa_node_of_gpus(("default", "one", "c")) == places["one"]
+        await create(lab, "three", gpus="4", cpu="8", memory="16Gi")
+
+        async def refused_by_the_scheduler():
+            pod = await lab.client.get(PODS.raw(), "three", "default")
+            return pod["status"].get("conditions")
+
+        (condition,) = await eventually(refused_by_the_scheduler)
+        assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
+        assert not node.rejections
 
 
 def node_cpus(choice, cpuset):

@@ -19,12 +19,14 @@ def pod_of(scheduler, limits):
 
 
 VOLCANO = "volcano"
+LISTED = {"volcano.sh/gpu-memory": str(4 * 1536)}
 SCENARIO = {
     "nodes": ["t4-4"],
     "steps": [
         {"apply": [pod_of(VOLCANO, {"volcano.sh/gpu-memory": 300}), pod_of("other", {"nvidia.com/gpu": 1})]},
         {"wait": {"pods": [VOLCANO]}, "within_s": 20},
         {"expect": {"environment": {"pod": VOLCANO, "variables": {"VOLCANO_GPU_ALLOCATED": "3000"}}}},
+        {"expect": {"objects": {"kind": "Node", "names": ["t4-4-0"], "match": {"status": {"allocatable": LISTED}}}}},
         {
             "expect": {
                 "objects": {

@@ -607,13 +607,17 @@ def body(kind: str) -> Callable[[bytes], None]:
     return call
 
 
-def decision_log(data: bytes) -> None:
+def of_records(read: Callable[[bytes], None]) -> Callable[[bytes], None]:
     """Records of whichever content, under checksums that are right."""
-    try:
-        content = b"".join(map(encode_record, msgspec.json.decode(data, type=list[Record])))
-    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
-        return  # this text itself cannot be read, or MessagePack has no such numbers: there is no log to read
-    decision_log_bytes(MAGIC + content)
+
+    def entry(data: bytes) -> None:
+        try:
+            content = b"".join(map(encode_record, msgspec.json.decode(data, type=list[Record])))
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+            return  # this text itself cannot be read, or MessagePack has no such numbers: there is no log to read
+        read(MAGIC + content)
+
+    return entry
 
 
 def decision_log_bytes(data: bytes) -> None:
@@ -625,15 +629,6 @@ def decision_log_bytes(data: bytes) -> None:
 def explained_log(data: bytes) -> None:
     """A decision log of a file, of which the last decision on a pod is explained."""
     explain_from_log([LogFile("d.log", lambda: io.BytesIO(data))], "", "u3")
-
-
-def explained_records(data: bytes) -> None:
-    """The same of records under checksums that are right."""
-    try:
-        content = b"".join(map(encode_record, msgspec.json.decode(data, type=list[Record])))
-    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
-        return  # as above
-    explained_log(MAGIC + content)
 
 
 Entry = tuple[Callable[[bytes], Any], list[str | bytes], tuple[type[Exception], ...]]
@@ -658,10 +653,10 @@ def entries(folder: Path) -> dict[str, Entry]:
     decisions = logged_records()
     log_of_decisions = MAGIC + b"".join(map(encode_record, decisions))
     return {
-        "decision log": (decision_log, [msgspec.json.encode(decisions)], (DecisionLogError,)),
+        "decision log": (of_records(decision_log_bytes), [msgspec.json.encode(decisions)], (DecisionLogError,)),
         "decision log, as bytes": (decision_log_bytes, [log_of_decisions], (DecisionLogError,)),
         "explained decision log": (
-            explained_records,
+            of_records(explained_log),
             [msgspec.json.encode(decisions)],
             (DecisionLogError, UnknownPodError),
         ),

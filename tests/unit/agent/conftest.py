@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from tests import waiting
 from tests.unit.agent.builders import NODE
 from tests.unit.agent.emulated_kubelet import kubelet_in
+from tests.waiting import eventually
 
 from purser.agent.publisher import WRITE_PAUSE_S
 from purser.agent.run import run
@@ -32,17 +32,6 @@ from purser.lab.apiserver import ApiServer
 from purser.lab.driver import SimulatedDriver
 
 DEADLINE_S = 60
-
-
-async def eventually(check):
-    """Poll until true; a check may be a plain function or a coroutine function."""
-    async with waiting.limit():
-        while True:
-            found = check()
-            found = await found if asyncio.iscoroutine(found) else found
-            if found:
-                return found
-            await asyncio.sleep(0.05)
 
 
 def uuids_of(ids):

@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 from purser.cli import app
 from purser.cli.output import FAILED, MISUSED
 
+from .test_get_failures import KUBECONFIG
+
 pytestmark = pytest.mark.processes
 
 PERCENTS = {"70", "80", "90", "95", "100", "110", "120", "130"}
@@ -182,10 +184,7 @@ def test_a_missing_package_is_named_with_how_to_install_it(
 
 def test_a_cluster_that_does_not_answer_is_a_failure_and_not_misuse(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(
-        "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
-        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: x}}]\n"
-    )
+    path.write_text(KUBECONFIG)
     done = simulate("--cluster", "--kubeconfig", path)
     assert done.exit_code == FAILED
     assert "cannot be reached" in done.stderr
@@ -209,10 +208,6 @@ def test_who_is_interrupted_says_nothing_and_ends_as_shells_expect(
     monkeypatch.setattr("purser.simulator.parallel.run_all", interrupted)
     done = simulate(*lists, "--policy", "best-fit")
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "")
-
-
-def test_a_load_that_is_no_number_is_refused(lists: list[object]) -> None:
-    assert simulate(*lists, "--policy", "best-fit", "--load", "nan").exit_code == MISUSED
 
 
 def test_lists_on_few_gpus_are_reported_at_every_percent(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import yaml
 from tests.tiers import some
 
 from purser.agent.settings import AgentSettings
-from purser.core.device.ids import MAX_SLOTS
 from purser.core.dialects import RESOURCES
 from purser.core.dialects.managed import ignored_resources, managed_resources
 from purser.core.health.state import HealthState
@@ -270,11 +269,6 @@ def test_only_the_agent_is_privileged() -> None:
         if container.get("securityContext", {}).get("privileged")
     ]
     assert privileged == [("purser-agent", "agent")]
-
-
-def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    assert schema["properties"]["agent"]["properties"]["slots"]["maximum"] == MAX_SLOTS
 
 
 def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_nvidias() -> None:

@@ -129,6 +129,15 @@ class HastyClock(SystemClock):
         await asyncio.sleep(0)
 
 
+class StandingClock(SystemClock):
+    """Moves when a test says so: however slow the machine is, nothing is forgotten meanwhile."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.ahead_s
+
+
 class ManualClock:
     """Time that moves when the test says so."""
 

@@ -1,13 +1,13 @@
 """The lab's API server with what the operator needs of a cluster, and a count of what is written to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
 from aiohttp import web
-from tests import waiting
+from tests.waiting import eventually
 
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NAMESPACES, NODES, PODS
@@ -165,17 +165,6 @@ def running(work: Any) -> Any:
         yield task
     finally:
         task.cancel()
-
-
-async def eventually(what: Callable[[], Any], every_s: float = 0.02) -> Any:
-    """Poll until it is true; works for coroutine functions, too. ``every_s``: longer for what asks the server."""
-    async with waiting.limit():
-        while True:
-            found = what()
-            found = await found if asyncio.iscoroutine(found) else found
-            if found:
-                return found
-            await asyncio.sleep(every_s)
 
 
 def builtins(value: Any) -> Any:

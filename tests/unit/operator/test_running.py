@@ -13,7 +13,6 @@ from tests.unit.top.states import cluster
 
 from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.names import CORDONED_BY_ANNOTATION, POOL_LABEL
-from purser.kube import NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
 from purser.operator.manifests.objects import OWNED_KINDS
 from purser.operator.names import FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
@@ -86,57 +85,6 @@ async def test_a_cluster_becomes_ready_in_its_metrics_too_and_then_nothing_is_wr
     pods = (await settled.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
     operands = {pod.metadata.labels[OPERAND_LABEL] for pod in pods}
     assert {"driver", "container-toolkit", "device-plugin", "operator-validator", "dcgm-exporter"} <= operands
-
-
-async def test_an_operator_that_starts_on_a_settled_cluster_reports_it_and_writes_nothing(settled):
-    async with settled.operator() as port:  # a test before this one may have left it something to do
-        await settled.settled(port)
-    settled.cluster.writes.clear()
-    async with settled.operator() as port:
-
-        async def is_told():
-            return (await metrics(port)).get(READY_DRIVERS) == "1.0"
-
-        await eventually(is_told)
-        for _ in range(2):
-            await settled.round(port)
-    assert settled.cluster.writes == []
-
-
-async def test_what_was_changed_or_removed_is_repaired(settled):
-    async with settled.operator():
-        await settled.ready()
-        driver = await daemon_set(settled, "driver")
-        name = driver["metadata"]["name"]
-        image = driver["spec"]["template"]["spec"]["containers"][0]["image"]
-        container = driver["spec"]["template"]["spec"]["containers"][0]["name"]
-        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "evil:1"}]
-        await settled.client.patch_json(DAEMON_SETS, name, patch, NAMESPACE)
-
-        async def repaired():
-            found = await settled.client.get(DAEMON_SETS, name, NAMESPACE)
-            containers = found["spec"]["template"]["spec"]["containers"]
-            return next(each["image"] for each in containers if each["name"] == container) == image
-
-        await eventually(repaired)
-        toolkit = (await daemon_set(settled, "container-toolkit"))["metadata"]
-        await settled.client.delete(DAEMON_SETS, toolkit["name"], NAMESPACE)
-
-        async def is_back():
-            try:
-                found = await settled.client.get(DAEMON_SETS, toolkit["name"], NAMESPACE)
-            except NotFoundError:
-                return False
-            return found["metadata"]["uid"] != toolkit["uid"]
-
-        await eventually(is_back)
-        await settled.client.patch_merge(NODES, "n0", {"metadata": {"labels": {POOL_LABEL: None}}})
-
-        async def has_label():
-            return POOL_LABEL in await labels(settled, "n0")
-
-        await eventually(has_label)
-        await settled.ready()
 
 
 SUBJECT = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 from aiohttp import web
 from tests.tiers import IS_LONG
-from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_pod, eventually, node, pod, running
+from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, eventually, node, pod, running
 from tests.unit.operator.embedded_cluster import POLICY, SMALL, rounds, stack
 
 from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
@@ -27,7 +27,7 @@ from purser.operator.names import (
 )
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.previewing import preview, preview_uninstall
+from purser.operator.previewing import preview_uninstall
 from purser.operator.uninstalling import UninstallError, remaining, uninstall
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -287,24 +287,6 @@ async def test_what_is_refused_is_reported_with_the_servers_message(installed, m
         tries.clear()
         await eventually(lambda: len(tries) > 2)  # the first two were answered, and what was said of them
     assert said.count(refused) == 1
-
-
-@pytest.mark.gate
-async def test_a_dry_run_shows_what_another_policy_would_change(installed):
-    async with installed.operator() as port:
-        await installed.settled(port)
-    lines = []
-    wanted = {
-        "apiVersion": "purser.dev/v1alpha1",
-        "kind": "ClusterPolicy",
-        "metadata": {"name": "policy"},
-        "spec": {"dcgmExporter": {"enabled": False}, "driver": {"version": "999.1"}},
-    }
-    assert await preview(installed.client, NAMESPACE, IMAGE, lines.append, wanted)
-    text = "\n".join(lines)
-    assert "delete DaemonSet purser-system/purser-dcgm-exporter" in text
-    assert "999.1" in text
-    assert len([line for line in lines if line.startswith("apply DaemonSet ")]) == 1, "of the others nothing changes"
 
 
 def seen(**fields):

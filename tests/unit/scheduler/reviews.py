@@ -4,6 +4,8 @@ import base64
 import copy
 import json
 
+from purser.scheduler.webhook.review import decode_review, encode_review
+
 
 def review(
     obj,
@@ -33,6 +35,14 @@ def review(
             "dryRun": False,
         },
     }
+
+
+def ask(webhook, obj, **fields):
+    request = decode_review(json.dumps(review(obj, **fields)).encode())
+    answer = json.loads(encode_review(request, webhook.review(request)))
+    assert answer["apiVersion"] == "admission.k8s.io/v1"
+    assert answer["response"]["uid"] == "r-1"
+    return answer["response"]
 
 
 def pod(*containers, init=(), annotations=None, **spec):

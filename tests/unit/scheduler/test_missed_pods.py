@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest.mock import MagicMock, patch
 
 import pytest
+from tests.waiting import eventually
 
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.vendors.catalogue import families_of
@@ -66,12 +67,6 @@ class World:
     async def told(self, name: str) -> list[str]:
         found = await self.client.list(EVENTS, "default", field_selector=f"involvedObject.name={name}")
         return [event.message for event in found.items if event.reason == SchedulerReason.MISSED_WEBHOOK]
-
-
-async def eventually(probe, timeout_s: float = 60) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not await probe():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.scenarios.vocabularies import KAI_SCHEDULER, VENDOR_FAMILIES, Meant, by_annotation, for_gpus, for_vendors
-from tests.unit.scheduler.reviews import container, patched, pod, review
+from tests.unit.scheduler.reviews import ask, container, patched, pod
 
 from purser.core.dialects import grant_annotations, hami
 from purser.core.grant.signing import sign
@@ -30,7 +30,6 @@ from purser.lab.hollow import vendors
 from purser.scheduler.cache.cache import ClusterCache
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation
-from purser.scheduler.webhook.review import decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
 
 FAMILIES = families_of(VENDOR_FAMILIES)
@@ -108,8 +107,7 @@ class Cluster:
         return pod(*parts, annotations={**part.annotations, **named}, schedulerName=KAI_SCHEDULER)
 
     def reviewed(self, obj: dict[str, Any], webhook: Mutation | Validation) -> dict[str, Any]:
-        request = decode_review(json.dumps(review(obj)).encode())
-        response = json.loads(encode_review(request, webhook.review(request)))["response"]
+        response = ask(webhook, obj)
         assert response["allowed"], response
         return patched(obj, response)
 

@@ -12,6 +12,7 @@ import aiohttp.web
 import msgspec
 import pytest
 from tests.unit.kube.servers import port_of_nobody
+from tests.waiting import eventually
 
 from purser.core.grant import signing
 from purser.core.model import Device, NodeInventory
@@ -245,13 +246,6 @@ async def test_readiness_waits_for_the_api_server_and_comes_by_itself(world):
             assert await readiness(session, port) == (200, "ok\n")
             stop.set()
             await running
-
-
-async def eventually(condition):
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0.01)
 
 
 async def readiness(session, port):

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from tests.unit.cli.typed import beside
 from tests.unit.kube.certificates import Authority
-from tests.unit.kube.servers import serving
+from tests.unit.kube.servers import StandingClock, serving
 
 from purser.core.state import PodDetails, StateEvent, StateEvents, StateReplica, StateStep, rollout
 from purser.kube import ConfigError, KubeError, SystemClock
@@ -25,14 +25,6 @@ from purser.top.asking import (
 )
 
 from .states import cluster, details, node, waiting
-
-
-class StandingClock(SystemClock):
-    ahead_s = 0.0
-
-    def monotonic(self):
-        return self.ahead_s
-
 
 STATE = cluster((node("n1"),), (), (waiting("big"),))
 STEP = StateStep("Created", "2027-01-15T08:00:00Z", 0)

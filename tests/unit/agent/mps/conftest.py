@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.waiting import eventually
 
 from purser.agent.latest import Latest
 from purser.agent.mps.control import MpsControl
@@ -24,7 +25,6 @@ from purser.kube.failures import ObjectFailures
 
 SOURCE = Path(__file__).with_name("stub.c")
 TIMING = MpsTiming(start=10.0, first_poll_s=0.005, health=0.05, restart_initial=0.01, restart_cap=0.05, steady=60.0)
-DEADLINE_S = 30.0
 
 
 def compile_stub(folder: Path) -> Path:
@@ -37,13 +37,6 @@ def compile_stub(folder: Path) -> Path:
     target = folder / "nvidia-cuda-mps-control"
     shutil.copy(made, target)
     return target
-
-
-async def eventually(check):
-    async with asyncio.timeout(DEADLINE_S):
-        while not (found := check()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        return found
 
 
 class Told(MpsHooks):

@@ -3,6 +3,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.waiting import eventually
 
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -46,18 +47,12 @@ class World:
         body = {"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "jobTemplate": template, **spec}}
         await self.client.create(CRON_JOBS, body, "default")
 
-    async def until(self, probe):
-        async with asyncio.timeout(60):
-            while not (found := await probe()):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.01)
-        return found
-
     async def jobs(self, count):
         async def probe():
             found = (await self.client.list(JOBS, "default")).items
             return found if len(found) == count else None
 
-        return await self.until(probe)
+        return await eventually(probe)
 
     async def end(self, job, kind="Complete"):
         ended = {"type": kind, "status": "True"}
@@ -68,14 +63,14 @@ class World:
         async def probe():
             return [e.message for e in (await self.client.list(EVENTS, "default")).items if e.reason == reason]
 
-        return (await self.until(probe))[0]
+        return (await eventually(probe))[0]
 
     async def status(self, **fields):
         async def probe():
             found = (await self.client.get(CRON_JOBS, "c", "default")).get("status") or {}
             return all(found.get(key) == value for key, value in fields.items())
 
-        await self.until(probe)
+        await eventually(probe)
 
 
 @pytest.fixture
@@ -133,7 +128,7 @@ async def test_replace_ends_the_job_before(world):
         (only,) = await world.jobs(1)
         return only["metadata"]["uid"] != first["metadata"]["uid"]
 
-    await world.until(replaced)
+    await eventually(replaced)
 
 
 async def test_who_is_suspended_or_too_late_starts_nothing(world):

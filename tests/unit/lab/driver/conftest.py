@@ -34,6 +34,11 @@ def create(tmp_path: Path) -> Create:
 
 
 @pytest.fixture
+def node(create: Create, kind: DriverKind) -> SimulatedDriver:
+    return create(kind=kind)
+
+
+@pytest.fixture
 def opened() -> Iterator[Open]:
     """Opens a node's driver and closes it after the test."""
     drivers: list[Driver] = []

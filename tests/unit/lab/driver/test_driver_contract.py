@@ -38,11 +38,6 @@ FUNCTION_NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED, RESET_REQUIRED, UNKNOWN = 13, 
 
 
 @pytest.fixture
-def node(create: Create, kind: DriverKind) -> SimulatedDriver:
-    return create(kind=kind)
-
-
-@pytest.fixture
 def driver(node: SimulatedDriver, opened: Open) -> Driver:
     return opened(node)
 
@@ -152,12 +147,8 @@ def test_the_nvlink_domain_that_a_gpu_has_joined(create: Create, opened: Open, k
     assert (gpu.fabric, gpu.fault, reading.fault, reading.registration) == (None, None, None, None)
 
 
-def test_gpus_without_a_fabric_manager_have_joined_nothing(driver: Driver) -> None:
-    assert {gpu.fabric for gpu in driver.scan()} == {None}
-
-
 def test_an_idle_gpu_is_read(node: SimulatedDriver, driver: Driver) -> None:
-    driver.scan()
+    assert {gpu.fabric for gpu in driver.scan()} == {None}, "without a fabric manager they have joined nothing"
     reading = driver.read(node.uuids[0])
     assert reading.fault is None
     assert reading.ecc == Ecc(enabled=True, corrected=0, uncorrected=0)
@@ -201,16 +192,11 @@ def test_nvlinks_and_slowdowns_are_read_and_no_fault_where_they_are_not(
         node.clear_failures(0)
 
 
-def test_mig_mode_is_read(node: SimulatedDriver, driver: Driver) -> None:
-    set_mig(node.folder, 2, enabled=True)
-    assert driver.scan()[2].mig == MigMode(enabled=True, pending=True)
-
-
 def test_mig_devices_are_reported_as_they_come_and_go(node: SimulatedDriver, driver: Driver) -> None:
     set_mig(node.folder, 2, enabled=True)
     large, part = create_mig(node.folder, 2, "3g.20gb"), create_mig(node.folder, 2, "2g.10gb", slices=1)
     found = driver.scan()[2]
-    assert found.is_partitioned
+    assert (found.mig, found.is_partitioned) == (MigMode(enabled=True, pending=True), True)
     assert [(each.uuid, each.profile, each.memory_mib) for each in found.migs] == [
         (large, "3g.20gb", 19968),
         (part, "1c.2g.10gb", 9856),
@@ -231,7 +217,7 @@ def test_a_device_that_the_driver_does_not_list_is_gone(driver: Driver) -> None:
 # What fails
 
 
-def test_a_lost_gpu_keeps_its_facts_and_leaves_the_other_seven_alone(node: SimulatedDriver, driver: Driver) -> None:
+def test_a_lost_gpu_keeps_its_facts_leaves_the_others_alone_and_recovers(node: SimulatedDriver, driver: Driver) -> None:
     before = driver.scan()
     node.lose_gpu(3)
     after = driver.scan()
@@ -244,12 +230,6 @@ def test_a_lost_gpu_keeps_its_facts_and_leaves_the_other_seven_alone(node: Simul
     for index, uuid in enumerate(node.uuids):
         fault = driver.read(uuid).fault
         assert (fault.kind if fault else None) == (FaultKind.LOST if index == 3 else None)
-
-
-def test_a_recovered_gpu_is_as_before(node: SimulatedDriver, driver: Driver) -> None:
-    before = driver.scan()
-    node.lose_gpu(3)
-    driver.scan()
     node.recover_gpu(3)
     assert driver.scan() == before
     assert driver.read(node.uuids[3]).fault is None
@@ -437,8 +417,10 @@ def test_a_nodes_history_is_the_same_by_the_library_and_its_stand_in(tmp_path: P
 # Cards that go and come
 
 
-def test_a_removed_gpu_is_lost_until_reopening_and_not_listed_after_it(node: SimulatedDriver, driver: Driver) -> None:
-    driver.scan()
+def test_a_removed_gpu_is_lost_until_reopening_and_listed_again_once_it_is_back(
+    node: SimulatedDriver, driver: Driver
+) -> None:
+    before = driver.scan()
     node.remove_gpu(2)
     lost = driver.scan()
     assert len(lost) == 8
@@ -450,12 +432,6 @@ def test_a_removed_gpu_is_lost_until_reopening_and_not_listed_after_it(node: Sim
     fault = driver.read(node.uuids[2]).fault
     assert fault is not None
     assert fault.kind is FaultKind.GONE
-
-
-def test_a_restored_gpu_is_seen_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
-    before = driver.scan()
-    node.remove_gpu(2)
-    driver.reopen()
     node.restore_gpu(2)
     assert len(driver.scan()) == 7
     assert driver.reopen() == before
@@ -514,6 +490,10 @@ def test_every_xid_is_delivered_once_and_in_order(node: SimulatedDriver, driver:
     assert driver.wait_event(0) is None
     driver.scan()
     assert driver.wait_event(0) is None, "scanning registers no device twice"
+    driver.reopen()
+    node.inject_xid(1, 48)
+    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[1], 48)
+    assert driver.wait_event(0) is None
 
 
 def test_an_xid_from_before_the_scan_is_not_delivered(create: Create, opened: Open, kind: DriverKind) -> None:
@@ -532,14 +512,6 @@ def test_two_drivers_of_a_node_both_get_an_xid(node: SimulatedDriver, driver: Dr
     other.scan()
     node.inject_xid(1, 79)
     assert driver.wait_event(LONG_MS) == other.wait_event(LONG_MS) == XidEvent(node.uuids[1], 79)
-
-
-def test_xids_go_on_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
-    driver.scan()
-    driver.reopen()
-    node.inject_xid(1, 48)
-    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[1], 48)
-    assert driver.wait_event(0) is None
 
 
 def test_more_xids_than_are_kept_are_no_error(create: Create, opened: Open, kind: DriverKind) -> None:
@@ -589,9 +561,9 @@ def test_a_closed_driver_says_so(node: SimulatedDriver) -> None:
     driver.scan()
     driver.close()
     driver.close()
-    with pytest.raises(DriverError, match="closed"):
+    with pytest.raises(DriverError, match="closed|shut down"):
         driver.scan()
-    with pytest.raises(DriverError, match="closed"):
+    with pytest.raises(DriverError, match="closed|shut down"):
         driver.wait_event(0)
     assert driver.read(node.uuids[0]).fault is not None
     assert driver.info().version == "550.163.01"

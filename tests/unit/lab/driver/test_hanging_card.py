@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from purser.agent.nvml import Driver, DriverError, library
-from purser.lab.driver import DriverKind, SimulatedDriver
+from purser.lab.driver import SimulatedDriver
 
 pytestmark = pytest.mark.processes
 
@@ -28,11 +28,6 @@ class Hang:
             return int(temperature(asked, sensor))
 
         nvml.nvmlDeviceGetTemperature = call
-
-
-@pytest.fixture
-def node(create: Callable[..., SimulatedDriver], kind: DriverKind) -> SimulatedDriver:
-    return create(kind=kind)
 
 
 @pytest.fixture

@@ -100,9 +100,84 @@ def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
             r"length <= 32",
             id="more GPUs than there is room for",
         ),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 1, "cpus": "3-7"}]},
+            r"numa\[1\].cpus: CPU 3 is also in numa\[0\]",
+            id="a CPU on two nodes",
+        ),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 0, "cpus": "4"}]},
+            r"numa\[1\].node: node 0 is already defined",
+            id="a node twice",
+        ),
+        pytest.param(
+            {"cpu": {"threads_per_core": 3}},
+            r"the number of CPUs, 4, is not a multiple of cpu.threads_per_core \(3\)",
+            id="a core that is not whole",
+        ),
+        pytest.param(
+            {"cpu": {"sockets": 2}}, "1 NUMA node with CPUs cannot be divided evenly among 2", id="too many sockets"
+        ),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0", "memory": "much"}]},
+            r"numa\[0\].memory: 'much' is not a quantity",
+            id="no amount of memory",
+        ),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0", "distances": [10, 20]}]},
+            r"numa\[0\].distances: 2 numbers for 1 node",
+            id="distances to nobody",
+        ),
+        pytest.param({"gpus": [], "numa": [{"node": 0}]}, "numa: no node has CPUs", id="no CPUs at all"),
+        pytest.param(
+            {"kubelet": {"topologyManagerPolicy": "strict"}},
+            r"Invalid enum value 'strict' - at `\$.kubelet.topologyManagerPolicy`",
+            id="an unknown policy",
+        ),
+        pytest.param({"kubelet": {"topologyPolicy": "none"}}, "unknown field `topologyPolicy`", id="an unknown field"),
+        pytest.param(
+            {"kubelet": {"version": "1.36"}},
+            "kubelet.version: 1.36 is not a supported kubelet version: must be v1.20.0 or newer",
+            id="no version",
+        ),
+        pytest.param(
+            {"kubelet": {"reservedSystemCPUs": "3-4"}},
+            r"kubelet.reservedSystemCPUs: the node does not have CPUs 4: it has 0-3",
+            id="reserved CPUs that are not there",
+        ),
+        pytest.param(
+            {"kubelet": {"cpuManagerPolicyOptions": {"full-cores": "true"}}},
+            r"kubelet.cpuManagerPolicyOptions.full-cores: unknown option: must be one of full-pcpus-only",
+            id="an unknown option",
+        ),
+        pytest.param(
+            {"kubelet": {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "4"}}},
+            r"max-allowable-numa-nodes: invalid value '4': must be an integer of at least 8",
+            id="fewer than eight nodes",
+        ),
+        pytest.param(
+            {"kubelet": {"version": "v1.20.2", "memoryManagerPolicy": "Static"}},
+            "memoryManagerPolicy: kubelet v1.20.2 does not have a memory manager",
+            id="a memory manager before its time",
+        ),
+        pytest.param(
+            {
+                "kubelet": {
+                    "memoryManagerPolicy": "Static",
+                    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+                }
+            },
+            "reservedMemory: the memory adds up to 1073741824 bytes, but .* add up to 104857600",
+            id="reserved memory that does not add up",
+        ),
+        pytest.param(
+            {"kubelet": {"reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}]}},
+            r"reservedMemory\[0\].numaNode: the node does not have NUMA node 1",
+            id="reserved memory on no node",
+        ),
     ],
 )
-def test_a_bad_profile_names_file_and_field(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+def test_a_bad_profile_names_file_field_and_fix(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(ProfileError, match=problem) as raised:
         profiles.load(path)

@@ -29,11 +29,6 @@ FAR_FUTURE_US = 1 << 62
 
 
 @pytest.fixture
-def node(create: Create, kind: DriverKind) -> SimulatedDriver:
-    return create(kind=kind)
-
-
-@pytest.fixture
 def nvml(node: SimulatedDriver, open_nvml: OpenNvml) -> Any:
     return open_nvml(node, node.kind)
 

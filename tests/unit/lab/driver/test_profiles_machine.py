@@ -1,23 +1,15 @@
 """The CPUs, NUMA nodes and memory of a profile, and its kubelet."""
 
 import pytest
-import yaml
-from tests.unit.lab.driver.test_node_profiles import GOOD
 
 from purser.core.kubelet.config import CpuPolicy, TopologyPolicy
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.versions import behaviour
-from purser.lab.driver import ProfileError, profiles
+from purser.lab.driver import profiles
 from purser.lab.driver.machine import CpuLayout, NumaLayout, Siblings, machine_of
 from purser.lab.kubelet.configuration import configure
 
 GIB = 2**30
-
-
-def write(folder, **changes):
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump({**GOOD, **changes}))
-    return path
 
 
 def core_of(machine, cpu):
@@ -79,90 +71,3 @@ def test_given_distances_follow_the_nodes_numbers_whatever_their_order():
 def test_hugepages_are_kept_by_their_size():
     machine = machine_of((NumaLayout(0, "0", "4Gi", {"2Mi": "1Gi"}),), CpuLayout())
     assert machine.numa_nodes[0].memory == {"memory": 4 * GIB, "hugepages-2Mi": GIB}
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        pytest.param(
-            {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 1, "cpus": "3-7"}]},
-            r"numa\[1\].cpus: CPU 3 is also in numa\[0\]",
-            id="a CPU on two nodes",
-        ),
-        pytest.param(
-            {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 0, "cpus": "4"}]},
-            r"numa\[1\].node: node 0 is already defined",
-            id="a node twice",
-        ),
-        pytest.param(
-            {"cpu": {"threads_per_core": 3}},
-            r"the number of CPUs, 4, is not a multiple of cpu.threads_per_core \(3\)",
-            id="a core that is not whole",
-        ),
-        pytest.param(
-            {"cpu": {"sockets": 2}}, "1 NUMA node with CPUs cannot be divided evenly among 2", id="too many sockets"
-        ),
-        pytest.param(
-            {"numa": [{"node": 0, "cpus": "0", "memory": "much"}]},
-            r"numa\[0\].memory: 'much' is not a quantity",
-            id="no amount of memory",
-        ),
-        pytest.param(
-            {"numa": [{"node": 0, "cpus": "0", "distances": [10, 20]}]},
-            r"numa\[0\].distances: 2 numbers for 1 node",
-            id="distances to nobody",
-        ),
-        pytest.param({"gpus": [], "numa": [{"node": 0}]}, "numa: no node has CPUs", id="no CPUs at all"),
-        pytest.param(
-            {"kubelet": {"topologyManagerPolicy": "strict"}},
-            r"Invalid enum value 'strict' - at `\$.kubelet.topologyManagerPolicy`",
-            id="an unknown policy",
-        ),
-        pytest.param({"kubelet": {"topologyPolicy": "none"}}, "unknown field `topologyPolicy`", id="an unknown field"),
-        pytest.param(
-            {"kubelet": {"version": "1.36"}},
-            "kubelet.version: 1.36 is not a supported kubelet version: must be v1.20.0 or newer",
-            id="no version",
-        ),
-        pytest.param(
-            {"kubelet": {"reservedSystemCPUs": "3-4"}},
-            r"kubelet.reservedSystemCPUs: the node does not have CPUs 4: it has 0-3",
-            id="reserved CPUs that are not there",
-        ),
-        pytest.param(
-            {"kubelet": {"cpuManagerPolicyOptions": {"full-cores": "true"}}},
-            r"kubelet.cpuManagerPolicyOptions.full-cores: unknown option: must be one of full-pcpus-only",
-            id="an unknown option",
-        ),
-        pytest.param(
-            {"kubelet": {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "4"}}},
-            r"max-allowable-numa-nodes: invalid value '4': must be an integer of at least 8",
-            id="fewer than eight nodes",
-        ),
-        pytest.param(
-            {"kubelet": {"version": "v1.20.2", "memoryManagerPolicy": "Static"}},
-            "memoryManagerPolicy: kubelet v1.20.2 does not have a memory manager",
-            id="a memory manager before its time",
-        ),
-        pytest.param(
-            {
-                "kubelet": {
-                    "memoryManagerPolicy": "Static",
-                    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
-                }
-            },
-            "reservedMemory: the memory adds up to 1073741824 bytes, but .* add up to 104857600",
-            id="reserved memory that does not add up",
-        ),
-        pytest.param(
-            {"kubelet": {"reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}]}},
-            r"reservedMemory\[0\].numaNode: the node does not have NUMA node 1",
-            id="reserved memory on no node",
-        ),
-    ],
-)
-def test_a_bad_machine_or_kubelet_names_file_field_and_fix(tmp_path, changes, problem):
-    path = write(tmp_path, **changes)
-    with pytest.raises(ProfileError, match=problem) as raised:
-        profiles.load(path)
-    assert str(raised.value).startswith(f"{path}: ")

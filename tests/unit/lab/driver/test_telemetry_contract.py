@@ -29,11 +29,6 @@ TOLD_ELSEWHERE = {"DCGM_FI_DEV_XID_ERRORS"}
 
 
 @pytest.fixture
-def node(create: Create, kind: DriverKind) -> SimulatedDriver:
-    return create(kind=kind)
-
-
-@pytest.fixture
 def driver(node: SimulatedDriver, opened: Open) -> Driver:
     driver = opened(node)
     driver.scan()

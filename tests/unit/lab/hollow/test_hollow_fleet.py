@@ -1,11 +1,11 @@
 """Hollow kubelets on the lab's API server: what they write of pods and nodes, and how people break them."""
 
 import asyncio
-import time
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.kube.servers import api_server
+from tests.waiting import eventually
 
 from purser.adapters.nodes import inventory_of
 from purser.core.device.pci import product_of_device
@@ -66,20 +66,12 @@ def ready(obj):
     return next((each["status"] for each in conditions if each["type"] == "Ready"), "")
 
 
-async def until(probe):
-    deadline = time.monotonic() + 60
-    while not (found := await probe()):
-        assert time.monotonic() < deadline, "not in time"
-        await asyncio.sleep(0.01)
-    return found
-
-
 async def is_ready(client, name, wanted="True"):
     async def probe():
         found = await pod(client, name)
         return found if ready(found) == wanted else None
 
-    return await until(probe)
+    return await eventually(probe)
 
 
 async def test_a_pod_runs_and_ends(client):
@@ -91,7 +83,7 @@ async def test_a_pod_runs_and_ends(client):
     async def gone():
         return not (await client.list(PODS, "gpu")).items
 
-    await until(gone)
+    await eventually(gone)
 
 
 async def test_a_pod_of_the_named_image_crashes_until_the_annotation_goes(client):
@@ -108,10 +100,10 @@ async def test_a_pod_of_the_named_image_crashes_until_the_annotation_goes(client
 
 async def test_gpus_are_offered_while_the_device_plugin_runs(client):
     await start(client, "device-plugin")
-    await until(lambda: offers(client, "20"))
-    await until(lambda: is_described(client))
+    await eventually(lambda: offers(client, "20"))
+    await eventually(lambda: is_described(client))
     await client.delete(PODS, "device-plugin", "gpu")
-    await until(lambda: offers(client, "0"))
+    await eventually(lambda: offers(client, "0"))
 
 
 async def test_a_node_that_is_away_does_nothing_and_says_so(client):
@@ -123,7 +115,7 @@ async def test_a_node_that_is_away_does_nothing_and_says_so(client):
         found = await node(client)
         return ready(found) == "Unknown" and found["spec"].get("taints")
 
-    await until(away)
+    await eventually(away)
     await client.delete(PODS, "driver", "gpu")
     for other in manifests(HollowNodes(name="other")):
         await client.create(NODES, other)
@@ -137,7 +129,7 @@ async def test_a_node_that_is_away_does_nothing_and_says_so(client):
         left = [each.metadata.name for each in (await client.list(PODS, "gpu")).items]
         return ready(found) == "True" and not found["spec"].get("taints") and left == ["gfd"]
 
-    await until(back)
+    await eventually(back)
 
 
 async def renewed(client):
@@ -146,13 +138,13 @@ async def renewed(client):
 
 
 async def test_a_lease_says_that_the_node_lives_and_at_once_when_it_is_back(client):
-    first = await until(lambda: renewed(client))
+    first = await eventually(lambda: renewed(client))
     assert list(first) == ["n-0"]
     await annotate(client, NOT_READY_ANNOTATION, "true")
-    await until(lambda: is_state(client, "Unknown"))
+    await eventually(lambda: is_state(client, "Unknown"))
     assert await renewed(client) == first
     await annotate(client, NOT_READY_ANNOTATION, None)
-    await until(lambda: is_state(client, "True"))
+    await eventually(lambda: is_state(client, "True"))
     assert (await renewed(client))["n-0"] > first["n-0"]
 
 
@@ -183,8 +175,8 @@ async def test_a_reboot_restarts_every_container(client):
     async def booted():
         return (await node(client))["status"]["nodeInfo"]["bootID"] == "second"
 
-    await until(restarted)
-    await until(booted)
+    await eventually(restarted)
+    await eventually(booted)
 
 
 async def test_discovery_writes_what_the_node_is(client):
@@ -193,7 +185,7 @@ async def test_discovery_writes_what_the_node_is(client):
     async def facts():
         return decode_facts((await node(client))["metadata"]["annotations"].get(NODE_FACTS_ANNOTATION))
 
-    found = await until(facts)
+    found = await eventually(facts)
     assert (found.os_id, found.os_version) == ("ubuntu", "22.04")
     assert [product_of_device(each.device) for each in found.gpus] == ["NVIDIA-A100-SXM4-80GB"] * 2
 
@@ -203,10 +195,10 @@ async def test_the_model_is_a_label_only_once_feature_discovery_runs(client):
         return (await node(client))["metadata"]["labels"].get("nvidia.com/gpu.product")
 
     await start(client, "device-plugin")
-    await until(lambda: offers(client, "20"))
+    await eventually(lambda: offers(client, "20"))
     assert await labelled() is None
     await start(client, "gpu-feature-discovery")
-    assert await until(labelled) == "NVIDIA-A100-SXM4-80GB"
+    assert await eventually(labelled) == "NVIDIA-A100-SXM4-80GB"
 
 
 async def test_without_node_feature_discovery_nothing_labels_the_model(client):
@@ -216,8 +208,8 @@ async def test_without_node_feature_discovery_nothing_labels_the_model(client):
     await start(client, "gpu-feature-discovery")
     await is_ready(client, "gpu-feature-discovery")
     await start(client, "device-plugin")  # of which something is written in the same write, or a later one
-    await until(lambda: offers(client, "20"))
-    await until(lambda: is_described(client))
+    await eventually(lambda: offers(client, "20"))
+    await eventually(lambda: is_described(client))
     assert "nvidia.com/gpu.product" not in (await node(client))["metadata"]["labels"]
 
 
@@ -236,7 +228,7 @@ async def answered(client, request):
         found = decode_result((await node(client))["metadata"]["annotations"].get(MIG_RESULT_ANNOTATION))
         return found if found is not None and found.attempt == request.attempt else None
 
-    return await until(probe)
+    return await eventually(probe)
 
 
 async def test_the_mig_worker_answers_as_the_real_one_does(client):
@@ -298,7 +290,7 @@ async def test_gpu_instances_are_granted_on_nodes_that_cut_gpus_on_demand(client
         of_devices = ("nvidia.com/gpu", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me")
         return [str(found.status.allocatable.get(name)) for name in of_devices]
 
-    found = await until(described)
+    found = await eventually(described)
     assert offered(found) == ["7", "2", "1"]
     fleet = Fleet()
     fleet.set_inventory(inventory := inventory_of(found))
@@ -315,4 +307,4 @@ async def test_gpu_instances_are_granted_on_nodes_that_cut_gpus_on_demand(client
     async def withdrawn():
         return offered(await client.get(NODES, "m-0")) == ["0", "0", "0"]
 
-    await until(withdrawn)
+    await eventually(withdrawn)

@@ -1,7 +1,6 @@
 """When kubelet takes back what pods held: devices whenever it needs to know, CPUs every ten seconds."""
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -18,6 +17,7 @@ from tests.unit.lab.kubelet.rig import (
     running,
     serving,
 )
+from tests.waiting import eventually
 
 from purser.core.kubelet.devicemanager import checkpoint
 from purser.kube.events import EventRecorder
@@ -70,15 +70,9 @@ class World:
         """The pods that hold devices, as the checkpoint says."""
         return {uid for uid, _ in checkpoint.decode(self.node.checkpoint.read_bytes()).held}
 
-    async def until(self, condition):
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
-
     async def admit(self, uid):
         self.workers.added(pod(uid))
-        await self.until(lambda: all(uid in of_kind for of_kind in self.holders()))
+        await eventually(lambda: all(uid in of_kind for of_kind in self.holders()))
 
 
 @asynccontextmanager
@@ -124,7 +118,7 @@ async def test_cpus_of_a_pod_that_is_gone_are_free_within_ten_seconds_its_device
     world.workers.deleted(pod("gone"))
     assert world.holders() == ({"gone"}, {"gone"})
     world.clock.advance(10)
-    await world.until(lambda: world.holders() == ({"gone"}, set()))
+    await eventually(lambda: world.holders() == ({"gone"}, set()))
     assert world.node.books.state.cpus.default == world.node.books.node.machine.all_cpus
     await world.admit("next")
     assert world.holders() == ({"next"}, {"next"})
@@ -187,7 +181,7 @@ async def test_cpus_of_a_pod_that_goes_while_another_is_admitted_are_free_after_
 
     world.plugin.during_allocate = tidy
     world.workers.added(pod("next"))
-    await world.until(lambda: world.holders()[1] == {"next"})
+    await eventually(lambda: world.holders()[1] == {"next"})
     assert world.node.books.state.cpus.default.bit_count() == 14
 
 
@@ -201,7 +195,7 @@ async def test_some_kubelets_take_the_pod_that_was_asked_for_last_for_alive(fold
         assert {each.uid: each.holds_devices for each in world.workers.listed()} == {"before": False, "last": keeps}
         left = {"last"} if keeps else set()
         world.clock.advance(10)
-        await world.until(lambda: world.holders() == (left, left))
+        await eventually(lambda: world.holders() == (left, left))
 
 
 async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_beyond_its_devices(
@@ -213,11 +207,11 @@ async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_be
         world.workers.deleted(pod("cpus"))
         world.plugin.failure = "no"
         world.workers.added(pod("refused"))
-        await world.until(lambda: world.rejected)
+        await eventually(lambda: world.rejected)
         rounds, sleep = [], world.clock.sleep
         monkeypatch.setattr(world.clock, "sleep", lambda seconds: rounds.append(seconds) or sleep(seconds))
         world.clock.advance(10)
-        await world.until(lambda: 10 in rounds)  # one is over, and waits for the next
+        await eventually(lambda: 10 in rounds)  # one is over, and waits for the next
         assert world.holders() == (set(), {"cpus"})
 
 
@@ -227,16 +221,16 @@ async def test_sidecars_are_listed_by_newer_kubelets(folder, client, version, li
         seen = pod("p")
         inits = [container("init"), {**container("sidecar"), "restartPolicy": "Always"}]
         world.workers.added({**seen, "spec": {**seen["spec"], "initContainers": inits}})
-        await world.until(lambda: [list(each.containers) for each in world.workers.listed()] == [listed])
+        await eventually(lambda: [list(each.containers) for each in world.workers.listed()] == [listed])
 
 
 async def test_the_last_pod_of_a_restart_keeps_running_while_its_plugin_is_still_away(folder, client):
     async with living(folder, client) as before:
         await before.admit("runs")
-        await before.until(lambda: before.runtime.get("runs", "c"))
+        await eventually(lambda: before.runtime.get("runs", "c"))
     async with at_work(World(Node(folder, **STATIC), None, client)) as world:
         for uid in ("new", "runs"):
             world.workers.added(pod(uid))
         world.workers.all_reported()
-        await world.until(lambda: [each.holds_devices for each in world.workers.listed()] == [False, True])
+        await eventually(lambda: [each.holds_devices for each in world.workers.listed()] == [False, True])
         assert world.rejected == ["UnexpectedAdmissionError"]

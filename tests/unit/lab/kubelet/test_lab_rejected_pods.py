@@ -1,12 +1,12 @@
 """A whole kubelet on an API server: what pods and the node look like under its policies."""
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from tests.unit.lab.kubelet.rig import GPU, Plugin, register, serving
+from tests.waiting import eventually
 
 from purser.core.kubernetes.quantities import quantity_ceil
 from purser.kube.client import Client
@@ -49,39 +49,32 @@ class Cluster:
             spec["initContainers"] = [{**container, "name": "i"}]
         return await self.client.create(PODS.raw(), {"metadata": {"name": name}, "spec": spec}, "default")
 
-    async def until(self, probe):
-        deadline = time.monotonic() + 60
-        while not (found := await probe()):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
-        return found
-
     async def settled(self, name):
         async def probe():
             pod = await self.client.get(PODS.raw(), name, "default")
             return pod if pod.get("status", {}).get("phase") in ("Running", "Failed") else None
 
-        return await self.until(probe)
+        return await eventually(probe)
 
     async def gone(self, name):
         async def probe():
             pods = (await self.client.list(PODS, "default")).items
             return name not in [pod.metadata.name for pod in pods]
 
-        await self.until(probe)
+        await eventually(probe)
 
     async def offers(self, gpus):
         async def probe():
             node = await self.client.get(NODES, "n1")
             return node if node.status.allocatable.get(GPU) == str(gpus) else None
 
-        return await self.until(probe)
+        return await eventually(probe)
 
     async def event(self, reason):
         async def probe():
             return [event for event in (await self.client.list(EVENTS, "default")).items if event.reason == reason]
 
-        return await self.until(probe)
+        return await eventually(probe)
 
 
 @pytest.fixture

@@ -1,19 +1,12 @@
 """Which GPUs take no new pods once kubelet has rejected one."""
 
 import pytest
+from tests.unit.kube.servers import StandingClock
 
 from purser.core.fleet import Fleet
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
-from purser.kube.clock import SystemClock
 from purser.scheduler.cache.disputes import INITIAL_GPU_CLOSURE_S, DisputeBook
 from purser.scheduler.metrics import SchedulerMetrics
-
-
-class Clock(SystemClock):
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize(
@@ -30,12 +23,12 @@ class Clock(SystemClock):
     ],
 )
 def test_where_kubelet_reached_no_agent_the_whole_node_rests(message: str, closed: str) -> None:
-    fleet, clock = Fleet(), Clock()
+    fleet, clock = Fleet(), StandingClock()
     fleet.set_inventory(NodeInventory("n", tuple(Device(uuid, 0, "NVIDIA", 1000) for uuid in "abc")))
     book = DisputeBook(fleet, lambda uid: True, SchedulerMetrics(), clock)
     part = ContainerGrant("main", ContainerKind.APP, (DeviceShare("a", 1000, 100),))
     book.rejected("ns/p", Grant("uid", "ns", "p", "n", (part,)), message)
     assert set(book.closed("n")) == set(closed)
-    clock.now += INITIAL_GPU_CLOSURE_S
+    clock.ahead_s += INITIAL_GPU_CLOSURE_S
     book.tick()
     assert not book.closed("n")

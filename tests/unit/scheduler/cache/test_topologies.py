@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.unit.core.placement.test_kubelet import pod
 from tests.unit.kube.servers import api_server
+from tests.waiting import eventually
 
 from purser.core.fleet import Fleet
 from purser.core.kubelet.config import KubeletConfig
@@ -89,12 +90,6 @@ def kubelets(fleet):
     return kubelets
 
 
-async def until(what):
-    async with asyncio.timeout(60):
-        while not what():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
-
-
 async def test_objects_are_followed_from_when_there_is_a_definition_until_there_is_none(fleet, kubelets, tmp_path):
     async with api_server(tmp_path / "kc", tls=False) as (_, client):
         following = asyncio.create_task(Topologies(client, kubelets).run())
@@ -107,9 +102,9 @@ async def test_objects_are_followed_from_when_there_is_a_definition_until_there_
                     await client.create(raw, topology())
                     break
                 await asyncio.sleep(0.05)
-        await until(lambda: fleet.node(NODE).kubelet is not None)
+        await eventually(lambda: fleet.node(NODE).kubelet is not None)
         await client.delete(raw, NODE)
-        await until(lambda: fleet.node(NODE).kubelet is None)
+        await eventually(lambda: fleet.node(NODE).kubelet is None)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 

@@ -4,23 +4,15 @@ import asyncio
 
 import pytest
 from aiohttp import web
+from tests.unit.kube.servers import StandingClock
 
-from purser.kube import Client, ClusterConfig, KubeError, SystemClock
+from purser.kube import Client, ClusterConfig, KubeError
 from purser.kube.resources import EVENTS, PODS
 from purser.lab.apiserver import ApiServer, User
 from purser.lab.apiserver.cluster import API_AUDIENCE
 from purser.scheduler.read_api.access import MAX_KNOWN, MAX_UNKNOWN_TOKENS, READ_AUDIENCE, VERDICT_TTL_S, AccessControl
 
 NOBODY = User("system:serviceaccount:default:nobody", ("system:authenticated",), has_rights=False)
-
-
-class StandingClock(SystemClock):
-    """Moves when a test says so: however slow the machine is, nothing is forgotten meanwhile."""
-
-    ahead_s = 0.0
-
-    def monotonic(self):
-        return self.ahead_s
 
 
 class World:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.kube.servers import StandingClock
 
 from purser.core.fleet import Fleet
 from purser.core.model import (
@@ -20,20 +21,12 @@ from purser.core.model import (
 from purser.core.placement import Reason, Refusal, explain
 from purser.core.placement.reasons import dispute_detail
 from purser.core.state import ClusterState, StateReplica
-from purser.kube import SystemClock
 from purser.scheduler.pending import PendingPod
 from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.page import Scope, StatePage
 
 NAMESPACES = ("alpha", "bravo", "crane")
 """A word of these, or a pod's name or uid, which begins with it, in another's document is a leak."""
-
-
-class Clock(SystemClock):
-    ahead_s = 0.0
-
-    def monotonic(self):
-        return self.ahead_s
 
 
 def cluster(nodes, held, waiting, disputes):
@@ -83,7 +76,7 @@ _places = st.lists(st.tuples(_namespace, _number, _number), max_size=8)
 async def test_no_document_names_another_namespace_or_its_pods(nodes, held, waiting, disputes):
     cache, pending = cluster(nodes, held, waiting, disputes)
     replica = StateReplica("bravo-scheduler-pod", True, "bravo-scheduler-pod")
-    page = StatePage(cache, pending, lambda: replica, Clock())
+    page = StatePage(cache, pending, lambda: replica, StandingClock())
     whole = decoded(await page.current())
     assert (len(whole.grants), len(whole.waiting)) == (len(held), len(waiting))
     for namespace in (*NAMESPACES, "empty"):
@@ -109,7 +102,7 @@ async def test_no_document_names_another_namespace_or_its_pods(nodes, held, wait
 
 async def test_a_document_is_another_only_when_its_own_namespace_or_a_gpu_that_it_shows_has_changed():
     cache, pending = cluster([1, 1], [("alpha", 0, 0), ("bravo", 1, 0)], ["alpha"], [])
-    clock = Clock()
+    clock = StandingClock()
     page = StatePage(cache, pending, lambda: StateReplica("p", True, "p"), clock)
     own, fleet = Scope("alpha", False), Scope("alpha", True)
     first, first_fleet = await page.current(own), await page.current(fleet)
@@ -131,7 +124,7 @@ async def test_a_document_is_another_only_when_its_own_namespace_or_a_gpu_that_i
 
 async def test_a_replica_that_places_no_pods_says_so_and_names_none():
     cache, pending = cluster([1], [], ["alpha"], [])
-    page = StatePage(cache, pending, lambda: StateReplica("bravo-1", False, "bravo-2"), Clock())
+    page = StatePage(cache, pending, lambda: StateReplica("bravo-1", False, "bravo-2"), StandingClock())
     state = decoded(await page.current(Scope("alpha", False)))
     assert state.notes == ("this replica of the scheduler does not place pods, so it does not know why they wait",)
     assert [(each.reason, each.message, each.reasons) for each in state.waiting] == [("", "", ())]

@@ -2,7 +2,7 @@ import json
 
 import msgspec
 import pytest
-from tests.unit.scheduler.reviews import container, patched, pod, review
+from tests.unit.scheduler.reviews import ask, container, patched, pod, review
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
@@ -18,14 +18,6 @@ from purser.scheduler.webhook.validation import Validation
 
 MIG = "nvidia.com/mig-1g.5gb"
 GPU, MEM, VMEM, VNUM = "nvidia.com/gpu", "nvidia.com/gpumem", "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
-
-
-def ask(webhook, obj, **fields):
-    request = decode_review(json.dumps(review(obj, **fields)).encode())
-    answer = json.loads(encode_review(request, webhook.review(request)))
-    assert answer["apiVersion"] == "admission.k8s.io/v1"
-    assert answer["response"]["uid"] == "r-1"
-    return answer["response"]
 
 
 def read(obj):

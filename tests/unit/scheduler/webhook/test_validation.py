@@ -1,12 +1,12 @@
 import pytest
-from tests.unit.scheduler.reviews import container, pod
+from tests.unit.scheduler.reviews import ask, container, pod
 
 from purser.core.names import WEBHOOK_PROBE_ANNOTATION
 from purser.scheduler.settings import UrlTarget, WebhookSettings
 from purser.scheduler.webhook.configurations import validating_configuration
 from purser.scheduler.webhook.validation import PROBE_ANSWER, Validation
 
-from .test_mutation import GPU, MEM, ask, refusal
+from .test_mutation import GPU, MEM, refusal
 
 GRANT = {"purser.dev/grant": '{"a":1}', "purser.dev/grant-signature": "abc"}
 SCHEDULER = "system:serviceaccount:purser-system:purser-scheduler"

@@ -1,16 +1,13 @@
 """Pods for other vendors' devices at the webhooks."""
 
-import json
-
 import pytest
-from tests.unit.scheduler.reviews import container, patched, pod, review
+from tests.unit.scheduler.reviews import ask, container, patched, pod
 
 from purser.core.fleet import node_state
 from purser.core.model import Device, NodeInventory
 from purser.core.placement.offers import offers_of
 from purser.scheduler.webhook.device_rules import DeviceRules
 from purser.scheduler.webhook.mutation import Mutation, UnknownFleet
-from purser.scheduler.webhook.review import decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
 
 DCU, DCU_MEM = "hygon.com/dcunum", "hygon.com/dcumem"
@@ -29,11 +26,6 @@ class Nodes(UnknownFleet):
 
     def offers(self, resource):
         return resource in self._resources
-
-
-def ask(webhook, obj, **fields):
-    request = decode_review(json.dumps(review(obj, **fields)).encode())
-    return json.loads(encode_review(request, webhook.review(request)))["response"]
 
 
 NAMED = DeviceRules(families=["Hygon DCU", "Iluvatar BI-V150"])

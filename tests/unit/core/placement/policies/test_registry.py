@@ -41,21 +41,11 @@ def test_several_are_weighed() -> None:
 @pytest.mark.parametrize(
     ("node", "gpu", "message"),
     [
-        pytest.param("bestfit", "", r"policy 'bestfit' for nodes: must be one of best-fit, binpack", id="node"),
-        pytest.param("best-fit", "best", r"policy 'best' for GPUs: must be one of best-fit", id="gpu"),
-        pytest.param("spread=much", "", r"weight 'much' for policy 'spread'", id="weight that is not a number"),
-        pytest.param(
-            "best-fit", "mutex", r"'mutex' is not a single policy that chooses GPUs", id="gpu word that filters"
-        ),
-        pytest.param(
-            "best-fit",
-            "numa,spread",
-            r"'numa,spread' is not a single policy that chooses GPUs: must be "
-            r"one",
-            id="chain",
-        ),
-        pytest.param("spread=-1", "", r"must be a number greater than 0", id="negative weight"),
-        pytest.param("spread=nan", "", r"must be a number greater than 0", id="weight that is not a number"),
+        ("bestfit", "", "policy 'bestfit' for nodes: must be one of best-fit, binpack"),
+        ("best-fit", "best", "policy 'best' for GPUs: must be one of best-fit"),
+        ("best-fit", "mutex", "'mutex' is not a single policy that chooses GPUs"),
+        ("best-fit", "numa,spread", "'numa,spread' is not a single policy that chooses GPUs: must be one"),
+        ("spread=much", "", "weight 'much' for policy 'spread'"),
     ],
 )
 def test_what_there_is_none_of_is_refused(node: str, gpu: str, message: str) -> None:
