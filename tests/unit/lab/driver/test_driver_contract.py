@@ -561,9 +561,9 @@ def test_a_closed_driver_says_so(node: SimulatedDriver) -> None:
     driver.scan()
     driver.close()
     driver.close()
-    with pytest.raises(DriverError, match="closed|shut down"):
+    with pytest.raises(DriverError, match=r"closed|shut down"):
         driver.scan()
-    with pytest.raises(DriverError, match="closed|shut down"):
+    with pytest.raises(DriverError, match=r"closed|shut down"):
         driver.wait_event(0)
     assert driver.read(node.uuids[0]).fault is not None
     assert driver.info().version == "550.163.01"
