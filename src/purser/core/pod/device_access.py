@@ -112,7 +112,7 @@ _STRONG_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN"})
 """NVIDIA's container toolkit takes them for privileged, and they undo mounts."""
 
 _ASK_ADVICE = "ask for GPUs with nvidia.com/gpu in the limits"
-_ASKED_NOTE = "the pod gets the GPUs that it asks for"
+_ASKED_NOTE = "because the pod gets the GPUs that it asks for"
 _MAX_FINDINGS = 5
 _MAX_SHOWN_CHARACTERS = 100
 """Characters of what the pod's author wrote that a message repeats."""
@@ -131,7 +131,7 @@ class Finding(msgspec.Struct, frozen=True):
 def find_unrequested_access(pod: PodManifest, *, asks: bool = False) -> tuple[Finding, ...]:
     """Where a pod names NVIDIA's devices itself. ``asks``: it asks for GPUs as well, in whichever words."""
     found = (*_find_in_annotations(pod.annotations), *_find_in_volumes(pod), *_find_in_containers(pod))
-    how = f": {_ASKED_NOTE}" if asks else f" and {_ASK_ADVICE}"
+    how = f", {_ASKED_NOTE}" if asks else f" and {_ASK_ADVICE}"
     return tuple(msgspec.structs.replace(each, remedy=f"{each.remedy}{how}") for each in found)
 
 
