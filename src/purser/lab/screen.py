@@ -15,7 +15,7 @@ from purser.lab.driver import DriverKind
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 
 _KINDS = {
-    DriverKind.LIBRARY: "a C library, loaded through the real NVML bindings",
+    DriverKind.LIBRARY: "a C library behind the real NVML bindings",
     DriverKind.PYTHON: "a Python module, because no C compiler was found",
 }
 

@@ -154,7 +154,7 @@ async def _serve(
             client = await stack.enter_async_context(Client(config, field_manager=COMPONENT))
             events = await stack.enter_async_context(EventRecorder(client, COMPONENT, host))
             spawn = (await stack.enter_async_context(asyncio.TaskGroup())).create_task
-            compiled = spawn(asyncio.to_thread(warm_up))
+            warm_up_task = spawn(asyncio.to_thread(warm_up))
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
@@ -173,7 +173,7 @@ async def _serve(
             spawn(client.failures.keep_going("invariants", watch.run))
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
-            await compiled
+            await warm_up_task
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
             read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
             readiness.started(

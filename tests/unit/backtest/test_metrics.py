@@ -45,7 +45,9 @@ async def test_a_pod_of_which_no_metric_says_when_it_ended_is_counted():
 @pytest.mark.parametrize(("gpus", "omitted"), [((0.0,), 0), ((0.0, 1.0), 0), ((1.0, 1.0), 1)])
 async def test_only_a_pod_with_gpus_in_several_containers_is_said_to_have_them(monkeypatch, gpus, omitted):
     pod = DONE | {"pod": "x", "uid": "u-x"}
-    asked = [(pod | {"container": f"c{place}", "resource": "nvidia_com_gpu"}, count) for place, count in enumerate(gpus)]
+    asked = [
+        (pod | {"container": f"c{place}", "resource": "nvidia_com_gpu"}, count) for place, count in enumerate(gpus)
+    ]
     for metric, more in (
         ("kube_pod_container_resource_requests", asked),
         ("kube_pod_created", [(pod, BEGIN_S + 60)]),

@@ -52,7 +52,7 @@ _EXPLANATIONS = (
 )
 
 
-def is_installed() -> bool:
+def has_matplotlib() -> bool:
     """Whether there is what draws the plots."""
     return importlib.util.find_spec("matplotlib") is not None
 
