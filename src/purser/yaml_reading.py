@@ -33,27 +33,31 @@ def _construct_integer(loader: Any, node: Any) -> int:
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
-class _EntryLoader(_Loader):
+class _BigIntegersAsTextLoader(_Loader):
     """An endless number is its text."""
 
 
-def _number_or_text(loader: Any, node: Any) -> int | str:
+def _construct_integer_or_text(loader: Any, node: Any) -> int | str:
     try:
         return _construct_integer(loader, node)
     except ValueError:
         return str(node.value)
 
 
-_EntryLoader.add_constructor("tag:yaml.org,2002:int", _number_or_text)
+_BigIntegersAsTextLoader.add_constructor("tag:yaml.org,2002:int", _construct_integer_or_text)
 
 
-def read_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES, by_entry: bool = False) -> Any:
-    """The one document, None for none. ``by_entry``: a number of more than 64 bits is its text, so that whoever reads
-    entry by entry names the one that has it; else it is an error of the whole. Raises
-    `purser.core.decoding.UnreadableError`, and nothing else."""
+def read_yaml(
+    text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES, big_integers_as_text: bool = False
+) -> Any:
+    """The one document, None for none.
+
+    ``big_integers_as_text``: a number of more than 64 bits is its text, so that whoever reads entry by entry names the
+    one that has it; else it is an error of the whole. Raises `purser.core.decoding.UnreadableError`, and nothing else.
+    """
     data = _checked(text, name, max_bytes)
     try:
-        return yaml.load(data, Loader=_EntryLoader if by_entry else _Loader)
+        return yaml.load(data, Loader=_BigIntegersAsTextLoader if big_integers_as_text else _Loader)
     except Exception as error:  # whatever a parser makes of a text that others wrote is that text's fault
         raise unreadable(name, _in_words(error)) from error
 

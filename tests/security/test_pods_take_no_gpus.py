@@ -164,9 +164,9 @@ def test_naming_nvidias_devices_is_refused_with_what_to_ask_for_instead(said, li
     [
         (PLAIN, "remove it and ask for GPUs with nvidia.com/gpu"),
         ({"huawei.com/Ascend910": "1"}, "remove it and ask for GPUs with nvidia.com/gpu"),
-        (SHARE, "remove it: the pod gets the GPUs that it asks for"),
-        ({"aliyun.com/gpu-mem": "4"}, "remove it: the pod gets the GPUs that it asks for"),
-        ({GPU: "1", MEM: "much"}, "remove it: the pod gets the GPUs that it asks for"),
+        (SHARE, "remove it, because the pod gets the GPUs that it asks for"),
+        ({"aliyun.com/gpu-mem": "4"}, "remove it, because the pod gets the GPUs that it asks for"),
+        ({GPU: "1", MEM: "much"}, "remove it, because the pod gets the GPUs that it asks for"),
     ],
     ids=["no GPUs", "another vendor's", "a share", "gpushare", "unreadable"],
 )

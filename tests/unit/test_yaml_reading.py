@@ -56,4 +56,4 @@ def test_what_makes_sense_is_read_with_its_aliases() -> None:
 
 def test_by_entry_an_endless_number_is_its_text():
     """So that the entry that has it is named, and not the whole file refused."""
-    assert read_yaml(f"[1, {10**30}, -{10**30}]", "x", by_entry=True) == [1, str(10**30), f"-{10**30}"]
+    assert read_yaml(f"[1, {10**30}, -{10**30}]", "x", big_integers_as_text=True) == [1, str(10**30), f"-{10**30}"]

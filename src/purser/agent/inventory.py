@@ -98,7 +98,7 @@ def make_inventory(
         devices.append(_replicated_device(settings, whole, each, config, enforcers) if is_shared else whole)
     listed = {each.uuid for each in found}
     cut = (gpu for uuid, gpu in by_uuid.items() if gpu.is_partitioned and uuid not in listed)
-    by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
+    is_hami_core = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
     return NodeInventory(
         node=settings.node_name,
         devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
@@ -106,7 +106,7 @@ def make_inventory(
             PartitionedGpu(gpu.uuid or "", gpu.name, gpu.memory_mib, not _obstacle(gpu, health), gpu.index)
             for gpu in cut
         ),
-        enforcement=Enforcement.HAMI_CORE if by_library else Enforcement.NONE,
+        enforcement=Enforcement.HAMI_CORE if is_hami_core else Enforcement.NONE,
         driver_version=info.version or "",
         agent_version=agent_version,
     )

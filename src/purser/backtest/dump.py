@@ -75,7 +75,9 @@ class _CollectedObjects:
             try:
                 self._add(item)
             except (UnreadableError, DecodeError) as error:
-                self._omissions.add("objects that cannot be read", f"object {place + 1} of {name}: {brief(error)}")
+                self._omissions.add(
+                    "objects that cannot be read, which were left out", f"object {place + 1} of {name}: {brief(error)}"
+                )
 
     def _add(self, item: bytes | msgspec.Raw) -> None:
         resource = _KINDS.get(_documents.read(item).kind)

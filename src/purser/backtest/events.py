@@ -139,7 +139,7 @@ def _date_events(
     for event in events:
         times = _times(event)
         if times is None:
-            omissions.add("events without a time", key_of_ref(event.involved_object))
+            omissions.add("events without a time, which were left out", key_of_ref(event.involved_object))
         else:
             found.append((event, *times))
     if not found:
@@ -149,7 +149,8 @@ def _date_events(
     for event, _, last_s in found:
         if abs(last_s - middle) >= MAX_WINDOW_S / 2:
             omissions.add(
-                "events whose time is far from the time of all other events", key_of_ref(event.involved_object)
+                "events that were left out because their time is far from that of all others",
+                key_of_ref(event.involved_object),
             )
     near.sort(key=lambda each: each[1])
     last = [last_s for *_, last_s in near]
@@ -187,7 +188,7 @@ class _ObservedPods:
     def take(self, event: TimestampedEvent, first_s: float, last_s: float) -> None:
         about = event.involved_object
         if not about.uid:
-            self._omissions.add("events for pods without a UID", key_of_ref(about))
+            self._omissions.add("events without the UID of their pod, which were left out", key_of_ref(about))
             return
         pod = self.pods.setdefault(about.uid, _ObservedPod(key_of_ref(about)))
         match event.reason:
@@ -214,7 +215,7 @@ class _ObservedPods:
         try:
             pod.shape = read_asked_shape(text)
         except UnreadableError as error:
-            self._omissions.add("Granted events without the pod's requests", f"{pod.name}: {error}")
+            self._omissions.add("Granted events with invalid requests, which were ignored", f"{pod.name}: {error}")
 
     def take_pods(
         self, pods: Iterable[TimestampedPod], notes: list[str]
@@ -329,12 +330,12 @@ def _pod(seen: _ObservedPod, lists_pods: bool, begin_s: float, omissions: Omissi
     if seen.shape is None:
         if not seen.is_listed and math.isfinite(min(seen.bound_s, seen.started_s)):
             omissions.add(
-                "deleted pods whose requests are not recorded in any event, mostly pods without GPUs",
+                "deleted pods that were left out because no event records their requests, mostly pods without GPUs",
                 seen.name,
             )
         elif not seen.is_listed and math.isfinite(seen.tried_s):
             omissions.add(
-                "waiting pods that are not in the list of pods, and whose requests are not recorded in any event",
+                "waiting pods that were left out because neither the list of pods nor any event has their requests",
                 seen.name,
             )
         return None
@@ -342,7 +343,7 @@ def _pod(seen: _ObservedPod, lists_pods: bool, begin_s: float, omissions: Omissi
     ended_s = comparable_time(seen.ended_s if math.isfinite(seen.ended_s) else seen.evicted_s, bound_s)
     if math.isinf(ended_s) and not seen.is_listed:
         if lists_pods:
-            omissions.add("deleted pods without an event that records when they ended", seen.name)
+            omissions.add("deleted pods that were left out because no event records when they ended", seen.name)
             return None
         omissions.add("pods without an event that records their end, replayed as still running", seen.name)
     return HistoryPod(seen.name, seen.shape, _created(seen, begin_s), seen.node, bound_s, ended_s, seen.priority)

@@ -157,10 +157,10 @@ def _clip_to_window(
     if min(pod.ended_s, end_s) <= begin_s or pod.created_s >= end_s:
         return None
     if math.isinf(pod.bound_s) and not math.isinf(pod.ended_s):
-        omissions.add("pods that were deleted while they waited", pod.name)
+        omissions.add("pods that were left out because they were deleted while they waited", pod.name)
         return None
     if not math.isinf(pod.bound_s) and pod.node not in nodes:
-        omissions.add("pods on unknown nodes", f"{pod.name} on {pod.node}")
+        omissions.add("pods on unknown nodes, which were left out", f"{pod.name} on {pod.node}")
         return None
     created_s, bound_s = min(pod.created_s, pod.bound_s), pod.bound_s
     ended_s = pod.ended_s if math.isinf(bound_s) else max(pod.ended_s, bound_s)

@@ -48,7 +48,11 @@ FORGOTTEN_S = 600.0
 """kube-scheduler tries a pod that waits again after five minutes at the latest, if nothing happens that may help it
 (``podMaxInUnschedulablePodsDuration``). So one on which nothing was decided for twice as long is there no more."""
 
-_FORGOTTEN = f"pods that waited and were not tried in the last {FORGOTTEN_S / 60:.0f} minutes, assumed to be deleted"
+_FORGOTTEN = (
+    f"waiting pods that were left out because they were not tried in the last {FORGOTTEN_S / 60:.0f} minutes, "
+    "and are assumed to be deleted"
+)
+_INCONSISTENT = "records that were left out because they are inconsistent with those before them"
 
 
 @dataclass
@@ -120,9 +124,9 @@ class _LogReader:
                     self._apply(record)
                 except (ValueError, OverflowError) as error:
                     problem = f"record {reader.number} of {name}: {brief(error)}"
-                    self._omissions.add("records that are inconsistent with those before them", problem)
+                    self._omissions.add(_INCONSISTENT, problem)
         except DecisionLogError as error:
-            self._omissions.add("logs that cannot be read to the end", f"{name}: {error}")
+            self._omissions.add("logs that cannot be read to the end, replayed up to that point", f"{name}: {error}")
         self._end_of_state()
 
     def _apply(self, record: Record) -> None:
@@ -261,7 +265,7 @@ class _LogReader:
 
     def _history_pod(self, pod: _LoggedPod) -> HistoryPod | None:
         if pod.shape is None:
-            self._omissions.add("waiting pods with requirements other than amounts", pod.name)
+            self._omissions.add("waiting pods that were left out because they require more than amounts", pod.name)
             return None
         if not pod.is_decided and pod.bound_s > self._begin_s:
             self._omissions.add("pods without a decision in the log, assumed not to have waited", pod.name)

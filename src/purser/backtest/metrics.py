@@ -233,7 +233,7 @@ class HistoryTooLarge(ValueError):
 
 def _pod(seen: _SeenPod, end_s: float, scrape_s: float, omissions: Omissions) -> HistoryPod | None:
     if math.isinf(seen.created_s):
-        omissions.add("pods without a metric for their creation time", seen.name)
+        omissions.add("pods without a metric for their creation time, which were left out", seen.name)
         return None
     shape = _shape(seen, omissions)
     if shape is None:
@@ -241,7 +241,7 @@ def _pod(seen: _SeenPod, end_s: float, scrape_s: float, omissions: Omissions) ->
     bound_s = seen.bound_s if math.isfinite(seen.bound_s) else seen.started_s
     ended_s = seen.completed_s
     if math.isinf(ended_s) and math.isinf(seen.seen_s):
-        omissions.add("pods whose lifetime is missing from kube_pod_info", seen.name)
+        omissions.add("pods that were left out because kube_pod_info does not cover them", seen.name)
         return None
     if math.isinf(ended_s) and seen.seen_s < end_s - 2 * (scrape_s + _SEEN_STEP_S):
         ended_s = seen.seen_s + scrape_s / 2
@@ -266,11 +266,13 @@ def _shape(seen: _SeenPod, omissions: Omissions) -> PodShape | None:
     try:
         request = parse(manifest)
     except (DialectError, QuantityError) as error:
-        omissions.add("pods with invalid requests", f"{seen.name}: {' '.join(str(error).split())}")
+        omissions.add("pods with invalid requests, which were left out", f"{seen.name}: {' '.join(str(error).split())}")
         return None
-    shape = None if request is None else shape_of(request)
+    if request is None:  # zero GPUs
+        return None
+    shape = shape_of(request)
     if shape is None:
-        omissions.add("pods with GPUs in several containers", seen.name)
+        omissions.add("pods with GPUs in several containers, which were left out", seen.name)
     return shape
 
 

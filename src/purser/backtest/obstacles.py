@@ -9,7 +9,7 @@ from purser.core.decoding import brief
 from purser.kube.objects import DEFAULT_SCHEDULER, Pod
 from purser.kube.resources import key_of
 
-GATED_PODS = "pods with scheduling gates, skipped because there is no record of when the gates are removed"
+GATED_PODS = "pods with scheduling gates, left out because there is no record of when the gates are removed"
 SELECTIVE_PODS = "pods with a node selector, affinity or topology spread, replayed as if they could run on any node"
 CLAIMING_PODS = "pods that wait for a PersistentVolumeClaim, replayed as if they waited only for GPUs"
 OF_OTHERS = "pods that use a different scheduler from most pods, replayed as if there were only one scheduler"

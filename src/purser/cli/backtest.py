@@ -98,7 +98,7 @@ def backtest(
             fail(str(error), MISUSED)
     if sum((bool(dumps), prometheus is not None, bool(logs))) != 1:
         fail("exactly one of --dump, --prometheus and --log is required (see --help for examples)", MISUSED)
-    if report is not None and not html.is_installed():
+    if report is not None and not html.has_matplotlib():
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if report is not None and not is_writable(report):
         fail(f"cannot write --report {report}: use a file in a writable folder", MISUSED)
@@ -107,10 +107,10 @@ def backtest(
         with _Progress() as progress:
             if prometheus is not None:
                 seconds, token = seconds_of(since), token_of(token_file)
-                history = _history_of_metrics(prometheus, seconds, token, selector, progress.show)
+                history = _query_history(prometheus, seconds, token, selector, progress.show)
             else:
                 progress.show("reading the files")
-                history = _history_of_files(dumps or [], logs or [])
+                history = _read_history(dumps or [], logs or [])
             reconstruction = Reconstruction(history)
             in_force = true_policy or history.policy or "purser"
             policies = list(dict.fromkeys(policy or [in_force]))
@@ -126,7 +126,7 @@ def backtest(
         write_text(report, html.report(reconstruction.workload, runs))
 
 
-def _history_of_files(dumps: list[Path], logs: list[Path]) -> "History":
+def _read_history(dumps: list[Path], logs: list[Path]) -> "History":
     from purser.backtest.dump import HistoryError, read_dumps
     from purser.backtest.events import history_of_dump
     from purser.backtest.history import NothingToReplay, Omissions
@@ -147,9 +147,7 @@ def _history_of_files(dumps: list[Path], logs: list[Path]) -> "History":
         fail(f"{name}: {error}", MISUSED)
 
 
-def _history_of_metrics(
-    url: str, seconds: float, token: str, selector: str, tick: "Callable[[str], None]"
-) -> "History":
+def _query_history(url: str, seconds: float, token: str, selector: str, tick: "Callable[[str], None]") -> "History":
     import asyncio
     import time
 

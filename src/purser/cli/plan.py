@@ -196,8 +196,9 @@ def _apply(
                 fail(". ".join(run.left_cordoned()))
 
     for room in made.rooms:
-        what = "GPU is" if len(room.uuids) == 1 else "GPUs are"
-        say(f"Node {room.node}: the {what} cordoned until the end. If purser is killed, run: {uncordon_command(room)}")
+        what = "GPU stays" if len(room.uuids) == 1 else "GPUs stay"
+        how = f"If purser is killed, run: {uncordon_command(room)}"
+        say(f"Node {room.node}: the {what} cordoned until the plan is finished. {how}")
     serve(main)
     count = sum(len(room.uuids) for room in made.rooms)
     say(f"The {'GPU is' if count == 1 else 'GPUs are'} free and open to new pods again")

@@ -116,9 +116,9 @@ def simulate(
     from purser.simulator.report import html
 
     _check_one_source(demo, nodes, pods, workload, cluster, from_)
-    if bound and not bounds.is_installed():
+    if bound and not bounds.has_solver():
         fail(bounds.NEEDS_SCIPY, MISUSED)
-    if report is not None and not html.is_installed():
+    if report is not None and not html.has_matplotlib():
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if departures and (order or bound):
         fail("--departures cannot be used with --order or --bound, because the times come from the list", MISUSED)

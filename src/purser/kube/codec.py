@@ -140,7 +140,8 @@ class Codec(Generic[T]):
             if envelope.type == "ERROR":
                 raise error_from_status(_statuses.read(envelope.object))
         except UnreadableError as error:
-            raise DecodeError(f"an unknown {envelope.type[:32]} event on {self.resource.plural}: {error}") from error
+            about = f"the {envelope.type} event of the watch on {self.resource.plural}"
+            raise DecodeError(f"cannot read {about}: {error}") from error
         log.warning("An unknown watch event is ignored", resource=self.resource.plural, type=envelope.type[:32])
         return None
 

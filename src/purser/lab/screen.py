@@ -15,8 +15,8 @@ from purser.lab.driver import DriverKind
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 
 _KINDS = {
-    DriverKind.LIBRARY: "C library, through the real NVML binding",
-    DriverKind.PYTHON: "in Python, because no C compiler was found",
+    DriverKind.LIBRARY: "a C library behind the real NVML bindings",
+    DriverKind.PYTHON: "a Python module, because no C compiler was found",
 }
 
 _EXAMPLE_FILE, _POLICY_FILE = "share.yaml", "clusterpolicy.yaml"

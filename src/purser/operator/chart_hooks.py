@@ -183,7 +183,8 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Cal
     for node in await nodes_to_strip(client, namespace):
         with contextlib.suppress(NotFoundError):  # it went by itself
             await strip_node(client, node)
-            say(f"node {node.metadata.name}: annotations, conditions, taint and resources that Purser wrote")
+            what = "annotations, conditions, taint and resources"
+            say(f"removed Purser's {what} from node {node.metadata.name}")
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)
     if granted := await _granted(client):
@@ -226,4 +227,4 @@ async def _delete(
         await client.delete(resource, name, namespace)
     except NotFoundError:
         return
-    say(f"{resource.kind} {name}")
+    say(f"deleted {resource.kind} {name}")

@@ -113,7 +113,7 @@ UPGRADE_AWAY_SINCE_ANNOTATION = "purser.dev/driver-upgrade-away-since"
 MIG_STEP_ANNOTATION = "purser.dev/mig-step"
 """On a node: step, profile and start of a change that is under way; removed in the write that ends it."""
 
-DRIVER_MANAGER_LABELS = tuple(
+LEFTOVER_DEPLOY_LABELS = tuple(
     DEPLOY_PREFIX + each
     for each in (
         "nvsm",

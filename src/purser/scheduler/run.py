@@ -147,14 +147,14 @@ async def _serve(
     metrics, readiness = SchedulerMetrics(), _Readiness()
     try:
         async with AsyncExitStack() as stack:
-            plain = telemetry_app(metrics.registry, readiness.reasons)
+            metrics_app = telemetry_app(metrics.registry, readiness.reasons)
             metrics_port = await stack.enter_async_context(
-                listening(plain, server.metrics_address, server.metrics_port)
+                listening(metrics_app, server.metrics_address, server.metrics_port)
             )
             client = await stack.enter_async_context(Client(config, field_manager=COMPONENT))
             events = await stack.enter_async_context(EventRecorder(client, COMPONENT, host))
             spawn = (await stack.enter_async_context(asyncio.TaskGroup())).create_task
-            compiled = spawn(asyncio.to_thread(warm_up))
+            warm_up_task = spawn(asyncio.to_thread(warm_up))
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
@@ -162,8 +162,10 @@ async def _serve(
             spawn(HamiAmounts(client, parts.nodes, parts.may_bind, dict(settings.memory_units)).run())
             spawn(HamiPods(client, parts.cache, parts.keys, parts.pods, parts.nodes, events, parts.may_bind).run())
             if served := settings.served_scheduler_names:
-                late = (client, parts.cache, parts.keys, parts.pods, events, parts.may_bind, served, settings.policy)
-                spawn(ServedPods(*late).run())
+                served_pods = ServedPods(
+                    client, parts.cache, parts.keys, parts.pods, events, parts.may_bind, served, settings.policy
+                )
+                spawn(served_pods.run())
             parts.extender.refresh()
             spawn(QuotaUsage(client, parts.cache, parts.pods, parts.quotas, parts.may_bind).run())
             spawn(HeldGpus(client, parts.cache, parts.pods, parts.nodes, parts.may_bind).run())
@@ -173,7 +175,7 @@ async def _serve(
             spawn(client.failures.keep_going("invariants", watch.run))
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
-            await compiled
+            await warm_up_task
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
             read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
             readiness.started(

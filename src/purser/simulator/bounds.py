@@ -42,7 +42,7 @@ class SolverError(RuntimeError):
     """The solver gave no answer; the message holds its own words."""
 
 
-def is_installed() -> bool:
+def has_solver() -> bool:
     """Whether there is a solver."""
     return importlib.util.find_spec("scipy") is not None
 

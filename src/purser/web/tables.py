@@ -70,12 +70,12 @@ class ReasonGroup:
     pods: list[StateWaiting] = field(default_factory=list)
 
     @property
-    def oldest(self) -> str:
+    def oldest_since(self) -> str:
         """When the one that has waited longest was created; empty: not known."""
         return min((pod.since for pod in self.pods if pod.since), default="")
 
     @property
-    def median(self) -> str:
+    def median_since(self) -> str:
         """Half of them were created then or before; empty: not known."""
         since = sorted(pod.since for pod in self.pods if pod.since)
         return since[(len(since) - 1) // 2] if since else ""

@@ -217,8 +217,8 @@ def test_each_gpu_says_what_holds_shares_of_it(wanted, enforcers, mode, words):
         gpu(0, A), gpu(1, B), enforcers=enforcers, mode=DeviceMode(mode), enforcement=EnforcementChoice(wanted)
     )
     assert [device.enforcement.value for device in node.devices] == words.split()
-    by_library = words == "hami-core hami-core"
-    assert node.enforcement is (Enforcement.HAMI_CORE if by_library else Enforcement.NONE)  # for older schedulers
+    is_hami_core = words == "hami-core hami-core"
+    assert node.enforcement is (Enforcement.HAMI_CORE if is_hami_core else Enforcement.NONE)  # for older schedulers
 
 
 def test_gpus_for_mps_have_as_many_slots_as_it_has_clients_and_gpus_it_cannot_limit_are_as_ever():

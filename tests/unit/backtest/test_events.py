@@ -145,7 +145,7 @@ def test_a_pod_without_an_end_runs_on_unless_pods_are_listed():
     other = pod_object("b", "u-b", {"nvidia.com/gpu": "1"}, BEGIN_S + 1, {"phase": "Pending"})
     found = history(A[:-1], other)
     assert [pod.name for pod in found.pods] == ["ns/b"]
-    assert left_out(found) == {"deleted pods without an event that records when they ended": 1}
+    assert left_out(found) == {"deleted pods that were left out because no event records when they ended": 1}
 
 
 def test_pods_that_are_still_there_say_it_themselves():
@@ -280,7 +280,7 @@ def test_objects_one_after_the_other_are_read_as_watches_print_them(tmp_path):
     omissions = Omissions()
     dump = read_dumps([tmp_path / "lines", tmp_path / "blocks"], omissions)
     assert history_of_dump(dump, "test", Omissions()) == history(A)
-    assert [each.what for each in omissions.found] == ["objects that cannot be read"]
+    assert [each.what for each in omissions.found] == ["objects that cannot be read, which were left out"]
 
 
 def test_of_a_node_in_several_files_the_newest_counts_in_whatever_order_they_come(tmp_path):

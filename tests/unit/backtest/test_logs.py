@@ -205,7 +205,8 @@ def test_a_pod_that_was_deleted_while_it_waited_is_left_out_and_counted(tmp_path
     cluster = Cluster("n1").at(1010).decide(A, "n1").decide(B, "n1").at(1020).decide(C, "n1")
     found = cluster.at(1100).deleted(C).at(1200).end(A).history(tmp_path)
     assert told(found) == {"ns/a": (10, 10, 200), "ns/b": (10, 10, None)}
-    assert found.left_out == (Omission("pods that were deleted while they waited", 1, "ns/c"),)
+    why = "pods that were left out because they were deleted while they waited"
+    assert found.left_out == (Omission(why, 1, "ns/c"),)
 
 
 @pytest.mark.parametrize(("tried_s", "is_there"), [(1500, False), (1950, True)])
@@ -229,7 +230,9 @@ def test_an_inventory_beyond_all_limits_costs_itself_alone(tmp_path, device):
 
     found = cluster.history(tmp_path, with_odd_node)
     assert [each.facts.name for each in found.nodes] == ["n1"]
-    assert [each.what for each in found.left_out] == ["records that are inconsistent with those before them"]
+    assert [each.what for each in found.left_out] == [
+        "records that were left out because they are inconsistent with those before them"
+    ]
 
 
 def test_pods_on_which_no_decision_is_logged_are_counted(tmp_path):
@@ -248,7 +251,7 @@ def test_a_log_that_ends_within_a_record_counts_as_far_as_it_goes(tmp_path):
     cluster = Cluster("n1").at(1010).decide(A, "n1").at(1100).end(A).at(1200).decide(B, "n1")
     found = cluster.history(tmp_path, lambda files: [files[0][:-3]])
     assert told(found)["ns/a"] == (10, 10, 100)
-    assert [each.what for each in found.left_out] == ["logs that cannot be read to the end"]
+    assert [each.what for each in found.left_out] == ["logs that cannot be read to the end, replayed up to that point"]
 
 
 def test_time_never_goes_back(tmp_path):

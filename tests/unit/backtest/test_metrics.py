@@ -3,6 +3,7 @@
 import math
 import re
 
+import pytest
 from tests.unit.backtest.told import BEGIN_S
 from tests.unit.cli.test_report import prometheus
 
@@ -39,3 +40,21 @@ async def test_a_pod_of_which_no_metric_says_when_it_ended_is_counted():
         found = await history_of_metrics(server, 7200.0, END_S, "", omissions)
     assert [(each.name, each.ended_s - BEGIN_S) for each in found.pods] == [("ns/done", 900), ("ns/p", math.inf)]
     assert [(each.count, each.example, "kube_pod_info" in each.what) for each in found.left_out] == [(1, "ns/q", True)]
+
+
+@pytest.mark.parametrize(("gpus", "omitted"), [((0.0,), 0), ((0.0, 1.0), 0), ((1.0, 1.0), 1)])
+async def test_only_a_pod_with_gpus_in_several_containers_is_said_to_have_them(monkeypatch, gpus, omitted):
+    pod = DONE | {"pod": "x", "uid": "u-x"}
+    asked = [
+        (pod | {"container": f"c{place}", "resource": "nvidia_com_gpu"}, count) for place, count in enumerate(gpus)
+    ]
+    for metric, more in (
+        ("kube_pod_container_resource_requests", asked),
+        ("kube_pod_created", [(pod, BEGIN_S + 60)]),
+        ("kube_pod_completion_time", [(pod, BEGIN_S + 900)]),
+    ):
+        monkeypatch.setitem(SAMPLES, metric, [*SAMPLES[metric], *more])
+    omissions = Omissions()
+    async with prometheus(answer) as (url, _), Prometheus(url) as server:
+        await history_of_metrics(server, 7200.0, END_S, "", omissions)
+    assert [each.count for each in omissions.found if "several containers" in each.what] == [1] * omitted

@@ -71,7 +71,7 @@ def test_a_pod_that_waits_behind_a_gate_or_selector_is_counted_on_standard_error
     code, _, err = here("backtest", "--dump", tmp_path / "past", "--no-nodes-needed")
     assert code == 0 and "purser: 2 pods on 1 node" in err
     assert (
-        "purser: pods with scheduling gates, skipped because there is no record of when the gates are removed (1, for "
+        "purser: pods with scheduling gates, left out because there is no record of when the gates are removed (1, for "
         "example ns/gated)\n" in err
     )
     assert "purser: pods with a node selector, affinity or topology spread, replayed as if" in err
@@ -138,7 +138,7 @@ def test_files_without_what_a_replay_needs_say_what_is_missing(tmp_path):
     code, out, err = here("backtest", "--dump", tmp_path / "past")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        "purser: events for pods without a UID (1, for example ns/x)",
+        "purser: events without the UID of their pod, which were left out (1, for example ns/x)",
         "purser: past: the history has no time span to replay, because it has fewer than two different timestamps",
     ]
 

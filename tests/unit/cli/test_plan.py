@@ -115,7 +115,8 @@ async def test_a_plan_is_carried_out_or_says_why_it_stopped(tmp_path):
         code, out, err = await running
         assert (code, err) == (0, "")
         assert out.splitlines()[-3:] == [
-            "Node n1: the GPUs are cordoned until the end. If purser is killed, run: purser uncordon gpu n1 n1-0 n1-1",
+            "Node n1: the GPUs stay cordoned until the plan is finished."
+            " If purser is killed, run: purser uncordon gpu n1 n1-0 n1-1",
             "1/1: default/p evicted; default/q runs on node n2",
             "The GPUs are free and open to new pods again",
         ]

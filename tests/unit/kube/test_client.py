@@ -163,6 +163,14 @@ async def test_a_watch_that_is_none_is_a_decode_error(garbage):
                 await anext(events)
 
 
+@pytest.mark.parametrize("kind", ["BOOKMARK", "ERROR"])
+async def test_a_known_event_that_cannot_be_read_is_not_called_unknown(kind):
+    async with client_of(Recorder(web.Response(body=line(kind, {"metadata": 3, "code": "x"}))).handle) as client:
+        with pytest.raises(DecodeError, match=rf"^cannot read the {kind} event of the watch on pods: "):
+            async with client.watch(PODS, resource_version="5") as events:
+                await anext(events)
+
+
 async def test_writes_are_dicts_with_kind_and_field_manager():
     recorder = Recorder(answer({"metadata": {"name": "a"}, "data": {"k": "v"}}))
     body = {"metadata": {"name": "a", "namespace": "ns"}, "data": {"k": "v"}}

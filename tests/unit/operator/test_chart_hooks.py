@@ -141,7 +141,9 @@ async def test_nothing_is_left_and_nothing_of_others_goes(released):
     assert not {*AGENT_CONDITIONS} & {each.type for each in after.status.conditions}
     assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
     assert await left(released) == set()
-    assert len(said) == 5
+    assert said[0] == "removed Purser's annotations, conditions, taint and resources from node n0"
+    assert [each.partition(" ")[0] for each in said[1:]] == ["deleted"] * 4
+    assert f"deleted Lease {KUBE_SCHEDULER_LEASE}" in said
 
 
 async def test_amounts_go_that_the_scheduler_listed_for_hamis_device_plugin(released):

@@ -109,6 +109,13 @@ def test_everything_that_belongs_in_it_is_there(pages: list[str]) -> None:
         assert words in second
 
 
+def test_one_policy_knows_the_mix_and_two_know_it(arrived: tuple[Workload, list[AnyRun]]) -> None:
+    made_up, runs = arrived
+    assert "2 policies, which know the mix of pods in advance" in report(made_up, runs)
+    alone = report(made_up, [run for run in runs if run.policy == "spread"])
+    assert "1 policy, which knows the mix of pods in advance" in alone
+
+
 def test_names_from_lists_cannot_break_the_page(pages: list[str]) -> None:
     page = Page(pages[1])
     assert page.count("script") == 0

@@ -68,7 +68,7 @@ def read_layouts(text: str, file: str = "the layouts") -> dict[str, tuple[Layout
     """The layouts of a file by name; a layout with a mistake costs itself alone. ``file``: what errors call it. Raises
     `LayoutError` where there are none at all."""
     try:
-        found = read_yaml(text, file, max_bytes=MAX_LAYOUTS_BYTES, by_entry=True)
+        found = read_yaml(text, file, max_bytes=MAX_LAYOUTS_BYTES, big_integers_as_text=True)
     except UnreadableError as error:
         raise LayoutError(str(error)) from error
     if not isinstance(found, dict) or found.get("version") != "v1":

@@ -15,7 +15,7 @@ from purser.core.decoding import brief
 LOOK_TIMEOUT_S = 60.0
 """As long as an enumeration may take."""
 
-_KILLED_WITHIN_S = 5.0
+_KILL_TIMEOUT_S = 5.0
 """A killed process ends within this time, unless it hangs in the driver."""
 
 _PROGRAM = Path(__file__).with_name("fresh_program.py")
@@ -30,7 +30,7 @@ class DriverProbe:
         self._hanging: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> tuple[str | None, ...]:
-        """See `Driver.answering_uuids`. Blocks, `LOOK_TIMEOUT_S` and `_KILLED_WITHIN_S` at the most."""
+        """See `Driver.answering_uuids`. Blocks, `LOOK_TIMEOUT_S` and `_KILL_TIMEOUT_S` at the most."""
         if self._hanging is not None and self._hanging.poll() is None:
             raise _failed(f"process {self._hanging.pid} has been hanging in the driver since an earlier check")
         self._hanging = None
@@ -50,7 +50,7 @@ class DriverProbe:
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()
         try:
-            process.communicate(timeout=_KILLED_WITHIN_S)
+            process.communicate(timeout=_KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._hanging = process
             for pipe in (process.stdout, process.stderr):

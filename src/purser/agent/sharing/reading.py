@@ -14,7 +14,7 @@ def read_plugin_file(text: str | bytes, node: str = "") -> ReadFile:
     """The file, YAML or JSON, with what of it is not followed; of HAMi's what it says of the node. Raises
     `SharingError` where nothing of it can be read."""
     try:
-        value = read_yaml(text, FILE, max_bytes=MAX_PLUGIN_FILE_BYTES, by_entry=True)
+        value = read_yaml(text, FILE, max_bytes=MAX_PLUGIN_FILE_BYTES, big_integers_as_text=True)
         return hami_file(value, node) if is_hami_file(value) else plugin_file(value)
     except UnreadableError as error:
         raise SharingError(str(error)) from error

@@ -190,7 +190,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_ROW_REMAP_FAILURE",
         type=_GAUGE,
-        help="1 once a memory row could not be remapped.",
+        help="1 if remapping a memory row has failed.",
         call="nvmlDeviceGetRemappedRows",
         limits=_AMPERE,
     ),

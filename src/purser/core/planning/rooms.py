@@ -83,20 +83,20 @@ def sites(occupancy: Occupancy, gpus: int) -> Sites:
 def _on_node(occupancy: Occupancy, node: NodeState, gpus: int) -> tuple[list[Site], float]:
     held = holders(occupancy, node.name)
     prices: dict[str, int] = {}
-    open_gpus: list[str] = []
+    freeable_gpus: list[str] = []
     for uuid in (state.device.uuid for state in node.devices[:MAX_NODE_DEVICES] if usable(state)):
         pods = {uid: evictable_pod(occupancy, uid) for uid in held.get(uuid, ())}
         if all(pods.values()):
-            open_gpus.append(uuid)
+            freeable_gpus.append(uuid)
             prices |= {uid: pod.least_price for uid, pod in pods.items() if pod is not None}
-    if len(open_gpus) < gpus:
+    if len(freeable_gpus) < gpus:
         return [], math.inf
-    is_all = math.comb(len(open_gpus), gpus) <= MAX_SETS
+    is_all = math.comb(len(freeable_gpus), gpus) <= MAX_SETS
     if not is_all:  # the GPUs that are cheapest by themselves
-        alone = {uuid: sum(prices[uid] for uid in held.get(uuid, ())) for uuid in open_gpus}
-        kept = set(sorted(open_gpus, key=alone.__getitem__)[:gpus])
-        open_gpus = [uuid for uuid in open_gpus if uuid in kept]
-    found = [_site(node.name, uuids, held, prices) for uuids in combinations(open_gpus, gpus)]
+        alone = {uuid: sum(prices[uid] for uid in held.get(uuid, ())) for uuid in freeable_gpus}
+        kept = set(sorted(freeable_gpus, key=alone.__getitem__)[:gpus])
+        freeable_gpus = [uuid for uuid in freeable_gpus if uuid in kept]
+    found = [_site(node.name, uuids, held, prices) for uuids in combinations(freeable_gpus, gpus)]
     found.sort(key=lambda site: (site.price, len(site.uids), site.room))
     left_out = found[MAX_KEPT_SITES].price if len(found) > MAX_KEPT_SITES else math.inf
     return found[:MAX_KEPT_SITES], left_out if is_all else 0

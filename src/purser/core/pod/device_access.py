@@ -112,7 +112,7 @@ _STRONG_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN"})
 """NVIDIA's container toolkit takes them for privileged, and they undo mounts."""
 
 _ASK_ADVICE = "ask for GPUs with nvidia.com/gpu in the limits"
-_ASKED_NOTE = "the pod gets the GPUs that it asks for"
+_ASKED_NOTE = "because the pod gets the GPUs that it asks for"
 _MAX_FINDINGS = 5
 _MAX_SHOWN_CHARACTERS = 100
 """Characters of what the pod's author wrote that a message repeats."""
@@ -131,15 +131,17 @@ class Finding(msgspec.Struct, frozen=True):
 def find_unrequested_access(pod: PodManifest, *, asks: bool = False) -> tuple[Finding, ...]:
     """Where a pod names NVIDIA's devices itself. ``asks``: it asks for GPUs as well, in whichever words."""
     found = (*_find_in_annotations(pod.annotations), *_find_in_volumes(pod), *_find_in_containers(pod))
-    how = f": {_ASKED_NOTE}" if asks else f" and {_ASK_ADVICE}"
+    how = f", {_ASKED_NOTE}" if asks else f" and {_ASK_ADVICE}"
     return tuple(msgspec.structs.replace(each, remedy=f"{each.remedy}{how}") for each in found)
 
 
-def find_widened_access(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
+def find_widened_access(
+    pod: PodManifest, parts: Mapping[str, bool], *, has_hami_core: bool = True
+) -> tuple[Finding, ...]:
     """Where a pod that requests GPUs would take more than it is granted, or override what its containers are given.
 
-    ``parts`` has the containers that ask, and whether for shares. ``by_library`` is False where no node has HAMi-core's
-    library, so that variables of the dynamic loader circumvent nothing.
+    ``parts`` has the containers that ask, and whether for shares. ``has_hami_core`` is False where no node has
+    HAMi-core's library, so that variables of the dynamic loader circumvent nothing.
     """
     shares = {name for name, is_share in parts.items() if is_share}
     found = [*_annotations(pod.annotations), *_node_paths(pod)]
@@ -152,7 +154,7 @@ def find_widened_access(pod: PodManifest, parts: Mapping[str, bool], *, by_libra
         )
     for container in pod.containers:
         if container.name in parts:
-            found += _container_findings(container, container.name in shares, by_library)
+            found += _container_findings(container, container.name in shares, has_hami_core)
     return tuple(found)
 
 
@@ -326,7 +328,7 @@ def _exposes_node(plain: str) -> bool:
     )
 
 
-def _container_findings(container: ContainerSpec, is_share: bool, by_library: bool) -> Iterator[Finding]:
+def _container_findings(container: ContainerSpec, is_share: bool, has_hami_core: bool) -> Iterator[Finding]:
     limited = is_share and not control_is_disabled(container)
     yield from _variables(container, LIMITS, "which Purser's agent sets", "remove it")
     if limited:
@@ -337,7 +339,7 @@ def _container_findings(container: ContainerSpec, is_share: bool, by_library: bo
         yield from _variables(
             container, MPS, "which would give it a different MPS daemon or a different part of one", "remove it"
         )
-        if by_library:
+        if has_hami_core:
             yield from _variables(
                 container, LOADER_VARIABLES, "which loads libraries before HAMi-core's, or in its place", instead
             )

@@ -18,7 +18,7 @@ from purser.core.salvaging import shown
 from purser.core.sharing.file import FILE, PluginFile, SharingError
 from purser.core.sharing.words import MigStrategy
 
-DeviceListWord = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
+DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 """How a container's runtime hears of its devices; several at once can be meant."""
 
 
@@ -37,7 +37,7 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
     mofed: bool = False
     device_discovery: Literal["auto", "nvml", "tegra"] = "auto"
     pass_device_specs: bool = False
-    device_lists: tuple[DeviceListWord, ...] = ("envvar",)
+    device_lists: tuple[DeviceListStrategy, ...] = ("envvar",)
     device_ids: Literal["uuid", "index"] = "uuid"
     cdi_annotation_prefix: str = "cdi.k8s.io/"
     cdi_hook: str = "/usr/bin/nvidia-ctk"
@@ -246,7 +246,7 @@ def _choice(words: Sequence[str]) -> str:
 
 
 def _checked(value: Any, kind: Any, where: str) -> Any:
-    if kind == tuple[DeviceListWord, ...] and isinstance(value, str):
+    if kind == tuple[DeviceListStrategy, ...] and isinstance(value, str):
         value = tuple(each.strip() for each in value.split(","))
     words = _words(kind)
     for each in value if isinstance(value, tuple) else (value,):

@@ -45,7 +45,8 @@ def _problems(families: tuple[DeviceFamily, ...]) -> Iterator[str]:
 
 def _problems_of(family: DeviceFamily) -> Iterator[str]:
     if (family.register is None) == (family.capacity is None):
-        yield f"must set either register or capacity for {family.name}"
+        found = "neither" if family.register is None else "both"
+        yield f"must set either register or capacity for {family.name}, but sets {found}"
     if family.register is not None and (family.register.encoding is Encoding.PROFILES) != bool(family.register.id):
         yield f"must set register.id for {family.name} if, and only if, its devices are registered by profile"
     by_cores = family.capacity is not None and family.capacity.counted_by is CountedBy.CORES

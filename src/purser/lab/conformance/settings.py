@@ -60,8 +60,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant. Raises ValueError."""
-        if bool(self.command) == (self.socket is not None):
-            raise ValueError("either the socket of a running plugin or the command that starts one is required")
+        if self.command and self.socket is not None:
+            raise ValueError("the socket of a running plugin cannot be used with the command that starts one")
+        if not self.command and self.socket is None:
+            raise ValueError("the socket of a running plugin or the command that starts one is required")
         if self.size is not None and self.size < 1:
             raise ValueError(f"invalid value {self.size} for --size: must be 1 or more")
         if self.timeout_s <= 0 or self.observe_s < 0:

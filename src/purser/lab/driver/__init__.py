@@ -1,4 +1,4 @@
-"""A simulated NVIDIA driver: one folder per node, behind the real NVML binding.
+"""A simulated NVIDIA driver: one folder per node, behind the real NVML bindings.
 
 Here: node profiles (`profiles`), a node's state (`state`, of `parts`), the C library with NVML's symbols
 (``library/``, `compile`) and the file that it reads (`statefile`), the same functions in Python for machines without a

@@ -75,7 +75,7 @@ class DriverKind(StrEnum):
     """What stands behind NVML's functions."""
 
     LIBRARY = "library"
-    """The C library, through the real binding."""
+    """The C library, through the real bindings."""
     PYTHON = "python"
     """The same functions in Python, where no C compiler is at hand."""
 

@@ -358,7 +358,8 @@ def _check_one_of(where: str, part: Any) -> None:
 
 def _check_wait(where: str, wait: Wait) -> None:
     if bool(wait.pods) == bool(wait.node):
-        raise ScenarioError(f"{where}: must have either pods or node")
+        found = "both" if wait.node else "neither"
+        raise ScenarioError(f"{where}: must have either pods or node, but has {found}")
     if wait.node and wait.allocatable is None:
         raise ScenarioError(
             f"{where}.allocatable: must be set to the number of {wait.resource} that {wait.node} must offer"

@@ -29,9 +29,9 @@ from purser.operator.model import (
 )
 from purser.operator.names import (
     DEPLOY,
-    DRIVER_MANAGER_LABELS,
     GPU_MISSING_SINCE_ANNOTATION,
     GROUP,
+    LEFTOVER_DEPLOY_LABELS,
     LET_IN_ANNOTATION,
     OPENED_BOOT_ANNOTATION,
     OWNED_NODE_ANNOTATIONS,
@@ -184,7 +184,7 @@ def removal_patch(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     labels += [
         each.deploy_label for each in Operand if each.deploy_label in node.labels and not _is_user_override(node, each)
     ]
-    labels += [label for label in DRIVER_MANAGER_LABELS if node.labels.get(label) == ""]
+    labels += [label for label in LEFTOVER_DEPLOY_LABELS if node.labels.get(label) == ""]
     annotations = [
         each for each in OWNED_NODE_ANNOTATIONS if each in node.annotations and each != NODE_FACTS_ANNOTATION
     ]

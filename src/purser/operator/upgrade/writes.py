@@ -199,5 +199,5 @@ def describe_unready_operand(progress: NodeProgress) -> str:
     """The first operand that is not ready, and why, as the end of a sentence."""
     for operand in progress.operands.values():
         if operand.state not in ("ready", "excluded"):
-            return f": {operand.operand} is {operand.state}{': ' + operand.message if operand.message else ''}"
+            return f": {operand.operand} is {operand.state}{f' ({operand.message})' if operand.message else ''}"
     return ""

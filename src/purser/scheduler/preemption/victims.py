@@ -91,10 +91,10 @@ class VictimSearch:
 
     def fits_after_termination(self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED) -> bool:
         """Whether the pod fits a node once its terminating pods are gone."""
-        return self._fits(node, request, left, by_kubelet=False)(frozenset())
+        return self._fits(node, request, left, checks_kubelet=False)(frozenset())
 
     def _fits(
-        self, node: str, request: PodRequest, left: QuotaLimits, *, by_kubelet: bool = True
+        self, node: str, request: PodRequest, left: QuotaLimits, *, checks_kubelet: bool = True
     ) -> Callable[[frozenset[str]], bool]:
         fleet, nominations = self._cache.fleet, self._cache.nominations
         held = nominations.held(node, request, self._policy)
@@ -109,7 +109,7 @@ class VictimSearch:
             state = fleet.without(node, gone | going)
             if state is None:
                 return False
-            if not by_kubelet:
+            if not checks_kubelet:
                 state = msgspec.structs.replace(state, kubelet=None)
             return isinstance(place(state.plus(held), request, self._policy, left), Placement)
 

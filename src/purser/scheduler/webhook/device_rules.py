@@ -106,7 +106,7 @@ class DeviceRules:
     def check_gpu_pod(self, pod: PodReading) -> Decision | None:
         """Asked of a pod that the dialects can read."""
         there = self._enforcements()
-        refused = check_share_limits(pod, by_library=not there or Enforcement.HAMI_CORE in there)
+        refused = check_share_limits(pod, has_hami_core=not there or Enforcement.HAMI_CORE in there)
         return self._with_remedy(refused) if device_access.exposes_node_devices(pod.spec) else refused
 
     def check_change(self, before: PodReading, after: PodReading) -> Decision | None:
@@ -148,13 +148,13 @@ def check_named_devices(pod: PodReading) -> Decision | None:
     return Decision(False, DecisionReason.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
-def check_share_limits(pod: PodReading, *, by_library: bool = False) -> Decision | None:
+def check_share_limits(pod: PodReading, *, has_hami_core: bool = False) -> Decision | None:
     """Nothing in the spec undoes what the grant will say.
 
-    ``by_library``: some node has HAMi-core's, and nothing may come before it. Where it does all the same, the grant
-    says what is left.
+    ``has_hami_core``: some node has HAMi-core's library, and nothing may come before it. Where it does all the same,
+    the grant says what is left.
     """
-    found = device_access.find_widened_access(pod.spec, _parts(pod), by_library=by_library)
+    found = device_access.find_widened_access(pod.spec, _parts(pod), has_hami_core=has_hami_core)
     return Decision(False, DecisionReason.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 

@@ -52,7 +52,7 @@ _EXPLANATIONS = (
 )
 
 
-def is_installed() -> bool:
+def has_matplotlib() -> bool:
     """Whether there is what draws the plots."""
     return importlib.util.find_spec("matplotlib") is not None
 
@@ -124,9 +124,11 @@ def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
     )
     nodes, gpus = counted(len(workload.nodes), "node"), counted(workload.gpus, "GPU")
     summary = f"{nodes} with {gpus}, a list of {counted(len(workload.pods), 'pod')}; {how}."
-    mix = "learn the mix of pods from the arriving pods" if runs[0].learned else "know the mix of pods in advance"
+    learn, know, named = ("learns", "knows", "policy") if policies == 1 else ("learn", "know", "policies")
+    learned = runs[0].learned
+    mix = f"{learn} the mix of pods from the arriving pods" if learned else f"{know} the mix of pods in advance"
     orders_text = f"{len(orders)} {'order' if len(orders) == 1 else 'orders'} of arrival ({', '.join(orders)})"
-    return escape(f"{summary} {policies} {'policy' if policies == 1 else 'policies'}, which {mix}; {orders_text}.")
+    return escape(f"{summary} {policies} {named}, which {mix}; {orders_text}.")
 
 
 def _verdicts(sentences: list[str]) -> str:

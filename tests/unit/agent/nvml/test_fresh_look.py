@@ -18,7 +18,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
     """Processes that SIGKILL does not end, until the test is over."""
     kill, found = subprocess.Popen.kill, list[subprocess.Popen[bytes]]()
     monkeypatch.setattr(fresh, "LOOK_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(fresh, "_KILLED_WITHIN_S", 0.05)
+    monkeypatch.setattr(fresh, "_KILL_TIMEOUT_S", 0.05)
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: found.append(process))
     yield found
     for each in found:

@@ -14,6 +14,8 @@ from purser.core.vendors.catalogue import FAMILIES, read_families
 
 ROOT = Path(__file__).parents[4]
 DATA = (Path(catalogue.__file__).parent / "families.toml").read_text()
+DCU_REGISTER = 'register = { annotation = "hami.io/node-dcu-register", encoding = "colons" }\n'
+CAPACITY = 'capacity = { id = "{node}-{index}", counted_by = "devices", memory_mib = 1 }\n'
 GENERATE = script("generate_vendors")
 
 
@@ -41,6 +43,8 @@ def test_the_data_keeps_to_the_schema_and_what_does_not_is_refused_by_both():
         ("memory_mib = 2184 }", "memory_mib = 9999 }", "not sorted by memory"),
         ("unset = 100 }\nregister", "unset = 101 }\nregister", "unset"),
         ("several_are_whole", "several_whole", "several_whole"),
+        (DCU_REGISTER, "", "either register or capacity for Hygon DCU, but sets neither"),
+        (DCU_REGISTER, DCU_REGISTER + CAPACITY, "either register or capacity for Hygon DCU, but sets both"),
         ("[common.records]", "[common.records", "cannot be read"),
         ("memory_mib = 65536", "memory_mib = 0", "how much memory a device of MetaX GPU has"),
     ],

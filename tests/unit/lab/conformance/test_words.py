@@ -50,8 +50,8 @@ def test_names_of_resources_are_taken_as_kubelet_takes_them(name):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "either the socket"),
-        ({"command": ("x",), "socket": "y"}, "either the socket"),
+        ({}, "one is required"),
+        ({"command": ("x",), "socket": "y"}, "cannot be used with the command"),
         ({"command": ("x",), "size": 0}, "invalid value 0 for --size"),
         ({"command": ("x",), "timeout_s": 0}, "--timeout"),
         ({"command": ("x",), "healthy_command": "y"}, "--healthy-command requires"),

@@ -33,7 +33,8 @@ def test_the_examples_are_scenarios(path):
         ("steps: [{apply: x.yaml, delete: {names: [a]}}]", ["steps[0]", "apply and delete"]),
         ("steps: [{expect: {}}]", ["steps[0].expect", "exactly one of grants, event, environment, container"]),
         ("steps: [{fault: {kill_scheduler: true, start_scheduler: true}}]", ["steps[0].fault"]),
-        ("steps: [{wait: {}}]", ["steps[0].wait", "either pods or node"]),
+        ("steps: [{wait: {}}]", ["steps[0].wait", "either pods or node, but has neither"]),
+        ("steps: [{wait: {pods: [a], node: b}}]", ["steps[0].wait", "either pods or node, but has both"]),
         (
             "nodes: [t4-4]\nsteps: [{wait: {node: t4-4-0}}]",
             ["steps[0].wait.allocatable", "must be set to the number of"],

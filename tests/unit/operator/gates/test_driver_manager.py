@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.operator.world import World, settled_world
 
-from purser.operator.names import DRIVER_MANAGER_LABELS
+from purser.operator.names import LEFTOVER_DEPLOY_LABELS
 from purser.operator.order import Operand
 
 PAUSED = "paused-for-driver-upgrade"
@@ -18,7 +18,7 @@ def manager_labels(world: World, node: str, value: str) -> None:
     """As it writes them: what is let in, and every operand that it knows and does not find, without a value."""
     let_in = [each for each in Operand if each is not Operand.DRIVER and world.deployed(node).get(each)]
     world.label(node, **{each.deploy_label: value for each in let_in})
-    world.label(node, **dict.fromkeys(DRIVER_MANAGER_LABELS, ""))
+    world.label(node, **dict.fromkeys(LEFTOVER_DEPLOY_LABELS, ""))
 
 
 def test_a_recreated_driver_pod_has_its_operands_back_however_the_manager_labels_them(world: World) -> None:
@@ -64,7 +64,7 @@ def test_a_driver_waits_for_its_config_map_and_outlives_it(world: World) -> None
 
 def test_what_the_manager_leaves_goes_with_the_policy_and_what_people_wrote_stays(world: World) -> None:
     manager_labels(world, "a", "true")
-    world.label("a", **{Operand.DRIVER.deploy_label: "pre-installed", DRIVER_MANAGER_LABELS[0]: "true"})
+    world.label("a", **{Operand.DRIVER.deploy_label: "pre-installed", LEFTOVER_DEPLOY_LABELS[0]: "true"})
     world.label("b", **{Operand.DCGM_EXPORTER.deploy_label: "false"})
     world.settle()
     world.delete_policy()
@@ -74,4 +74,4 @@ def test_what_the_manager_leaves_goes_with_the_policy_and_what_people_wrote_stay
         name: {key: value for key, value in node.labels.items() if key.startswith("nvidia.com/gpu.deploy.")}
         for name, node in world.nodes.items()
     }
-    assert left == {"a": {DRIVER_MANAGER_LABELS[0]: "true"}, "b": {Operand.DCGM_EXPORTER.deploy_label: "false"}}
+    assert left == {"a": {LEFTOVER_DEPLOY_LABELS[0]: "true"}, "b": {Operand.DCGM_EXPORTER.deploy_label: "false"}}

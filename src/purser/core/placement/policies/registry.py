@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from purser.core.model import GpuPolicy as GpuWord
-from purser.core.model import NodePolicy as NodeWord
+from purser.core.model import GpuPolicy as GpuPolicyName
+from purser.core.model import NodePolicy as NodePolicyName
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.binpack import BINPACK_GPUS, SPREAD_GPUS, BinpackNodes, SpreadNodes
@@ -43,38 +43,38 @@ def _purser(setting: Setting) -> Purser:
 
 
 class NamedNodes(NamedTuple):
-    """What a word for nodes stands for."""
+    """What the name of a node policy stands for."""
 
     make: Callable[[Setting], ArrayNodePolicy]
-    gpus: GpuWord = GpuWord.BEST_FIT
+    gpus: GpuPolicyName = GpuPolicyName.BEST_FIT
     """The GPU policy used where none is named: in the simulator. The scheduler always has one."""
 
 
-NODE_POLICIES: dict[NodeWord, NamedNodes] = {
-    NodeWord.RANDOM: NamedNodes(lambda setting: RandomNodes(setting.seed), GpuWord.RANDOM),
-    NodeWord.BINPACK: NamedNodes(lambda _: BinpackNodes(), GpuWord.BINPACK),
-    NodeWord.SPREAD: NamedNodes(lambda _: SpreadNodes(), GpuWord.SPREAD),
-    NodeWord.BEST_FIT: NamedNodes(lambda _: BestFitNodes()),
-    NodeWord.DOT_PRODUCT: NamedNodes(lambda _: DotProductNodes()),
-    NodeWord.PACKING: NamedNodes(lambda _: PackingNodes()),
-    NodeWord.CLUSTERING: NamedNodes(lambda _: ClusteringNodes()),
-    NodeWord.FRAGMENTATION: NamedNodes(_fragmentation, GpuWord.FRAGMENTATION),
-    NodeWord.PURSER: NamedNodes(_purser, GpuWord.PURSER),
+NODE_POLICIES: dict[NodePolicyName, NamedNodes] = {
+    NodePolicyName.RANDOM: NamedNodes(lambda setting: RandomNodes(setting.seed), GpuPolicyName.RANDOM),
+    NodePolicyName.BINPACK: NamedNodes(lambda _: BinpackNodes(), GpuPolicyName.BINPACK),
+    NodePolicyName.SPREAD: NamedNodes(lambda _: SpreadNodes(), GpuPolicyName.SPREAD),
+    NodePolicyName.BEST_FIT: NamedNodes(lambda _: BestFitNodes()),
+    NodePolicyName.DOT_PRODUCT: NamedNodes(lambda _: DotProductNodes()),
+    NodePolicyName.PACKING: NamedNodes(lambda _: PackingNodes()),
+    NodePolicyName.CLUSTERING: NamedNodes(lambda _: ClusteringNodes()),
+    NodePolicyName.FRAGMENTATION: NamedNodes(_fragmentation, GpuPolicyName.FRAGMENTATION),
+    NodePolicyName.PURSER: NamedNodes(_purser, GpuPolicyName.PURSER),
 }
 
-GPU_POLICIES: dict[GpuWord, Callable[[Setting], ArrayGpuPolicy]] = {
-    GpuWord.RANDOM: lambda setting: random_gpus(setting.seed),
-    GpuWord.BINPACK: lambda _: BINPACK_GPUS,
-    GpuWord.SPREAD: lambda _: SPREAD_GPUS,
-    GpuWord.BEST_FIT: lambda _: BEST_FIT_GPUS,
-    GpuWord.FRAGMENTATION: _fragmentation,
-    GpuWord.PURSER: _purser,
-    GpuWord.TOPOLOGY_AWARE: lambda _: TopologyGpus(),
+GPU_POLICIES: dict[GpuPolicyName, Callable[[Setting], ArrayGpuPolicy]] = {
+    GpuPolicyName.RANDOM: lambda setting: random_gpus(setting.seed),
+    GpuPolicyName.BINPACK: lambda _: BINPACK_GPUS,
+    GpuPolicyName.SPREAD: lambda _: SPREAD_GPUS,
+    GpuPolicyName.BEST_FIT: lambda _: BEST_FIT_GPUS,
+    GpuPolicyName.FRAGMENTATION: _fragmentation,
+    GpuPolicyName.PURSER: _purser,
+    GpuPolicyName.TOPOLOGY_AWARE: lambda _: TopologyGpus(),
 }
 
-WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], ArrayPolicy]] = {
-    GpuWord.FRAGMENTATION: _fragmentation,
-    GpuWord.PURSER: _purser,
+WHOLE_POLICIES: dict[GpuPolicyName, Callable[[Setting], ArrayPolicy]] = {
+    GpuPolicyName.FRAGMENTATION: _fragmentation,
+    GpuPolicyName.PURSER: _purser,
 }
 """Those that choose the node for the sake of the GPU."""
 
@@ -89,24 +89,24 @@ def policy(node: str, gpu: str = "", setting: Setting = _DEFAULTS) -> ArrayPolic
     words for GPUs that are no policy over arrays: those that filter, and chains.
     """
     if node == "topology":
-        node, gpu = NodeWord.BEST_FIT, gpu or GpuWord.TOPOLOGY_AWARE
+        node, gpu = NodePolicyName.BEST_FIT, gpu or GpuPolicyName.TOPOLOGY_AWARE
     parts = node_policies(node)
     name = parts[0][0] if len(parts) == 1 else None
-    word = _gpu_word(gpu) if gpu else NODE_POLICIES[name].gpus if name else GpuWord.BEST_FIT
+    word = _gpu_word(gpu) if gpu else NODE_POLICIES[name].gpus if name else GpuPolicyName.BEST_FIT
     if name is not None and name.value == word.value and word in WHOLE_POLICIES:
         return WHOLE_POLICIES[word](setting)
     return NodeAndGpuPolicy(_nodes(parts, setting), GPU_POLICIES[word](setting))
 
 
-def named_policy(words: str) -> tuple[str, GpuWord]:
+def named_policy(words: str) -> tuple[str, GpuPolicyName]:
     """The halves of a policy as `parse_policy` reads it, as settings have them. Raises ValueError."""
     parse_policy(words)
     node, _, gpu = words.partition("/")
     node, gpu = node.strip(), gpu.strip()
     if node == "topology":
-        return NodeWord.BEST_FIT, _gpu_word(gpu) if gpu else GpuWord.TOPOLOGY_AWARE
+        return NodePolicyName.BEST_FIT, _gpu_word(gpu) if gpu else GpuPolicyName.TOPOLOGY_AWARE
     parts = node_policies(node)
-    own = NODE_POLICIES[parts[0][0]].gpus if len(parts) == 1 else GpuWord.BEST_FIT
+    own = NODE_POLICIES[parts[0][0]].gpus if len(parts) == 1 else GpuPolicyName.BEST_FIT
     return canonical_node_policy(node), _gpu_word(gpu) if gpu else own
 
 
@@ -120,7 +120,7 @@ def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
     return policy(node.strip(), gpu.strip(), setting)
 
 
-def _gpu_word(text: str) -> GpuWord:
+def _gpu_word(text: str) -> GpuPolicyName:
     words = gpu_policies(text)
     if len(words) > 1 or words[0] not in GPU_POLICIES:
         names = ", ".join(sorted(GPU_POLICIES))
@@ -128,6 +128,6 @@ def _gpu_word(text: str) -> GpuWord:
     return words[0]
 
 
-def _nodes(parts: tuple[tuple[NodeWord, float], ...], setting: Setting) -> ArrayNodePolicy:
+def _nodes(parts: tuple[tuple[NodePolicyName, float], ...], setting: Setting) -> ArrayNodePolicy:
     made = tuple((NODE_POLICIES[name].make(setting), weight) for name, weight in parts)
     return made[0][0] if len(made) == 1 else WeightedNodes(made)
