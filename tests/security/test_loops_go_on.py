@@ -163,7 +163,7 @@ STARTED_OTHERWISE = {
         _serve: HamiPods.run
         _serve: HeldGpus.run
         _serve: QuotaUsage.run
-        _serve: ServedPods.run
+        _serve: served_pods.run
         _start_missed_pods: missed.run
         run_workers: _work
     """,
