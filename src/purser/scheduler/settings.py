@@ -138,7 +138,7 @@ class ServerSettings:
     read_api_port: Annotated[
         int | None,
         Option(
-            "Port of the read API (docs/read-api.md); 0 picks a free one. Default: the read API is not served.",
+            "Port of the read API; 0 picks a free one. Default: the read API is not served.",
             minimum=0,
             maximum=PORT_MAXIMUM,
         ),
@@ -267,7 +267,7 @@ class DecisionLogSettings:
 
     folder: Annotated[
         Path | None,
-        Option("Folder for the decision log (docs/decision-log.md). Default: no log.", name="decision-log-folder"),
+        Option("Folder for the decision log. Default: no log.", name="decision-log-folder"),
     ] = None
     """Off: it has the names of pods, and who keeps it has to have room for it."""
     file_mib: Annotated[
@@ -365,7 +365,7 @@ class SchedulerSettings:
     vendors: Annotated[
         tuple[str, ...],
         Option(
-            "Device family from another vendor that Purser serves, by its name in docs/vendors.md. Empty: none.",
+            "Device family from another vendor that Purser serves. Empty: none.",
             name="vendor",
             value="vendors",
             words=FAMILY_NAMES,

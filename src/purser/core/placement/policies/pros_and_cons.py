@@ -30,7 +30,9 @@ def pros_and_cons(
         clauses.append("uses a GPU model that other pods require")
     if reserved is not None and reserved[0]:
         clauses.append(
-            "uses a node that is reserved for this kind of pod" if reserved[0] > 0 else "breaks up a reserved node"
+            "uses a node that the policy keeps for this kind of pod"
+            if reserved[0] > 0
+            else "uses a node that the policy keeps for other kinds of pods"
         )
     return ", ".join(clauses)
 
