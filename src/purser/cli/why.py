@@ -290,16 +290,29 @@ def explanation_lines(
     if found.fits and found.last_message and not found.objection:
         yield _line(f"Last message from scheduler {found.scheduler or 'default-scheduler'}: {found.last_message}")
         yield _OUTDATED_OR_UNCHECKED
+    if without_gates := _without_gates(found):
+        yield without_gates
     for line in _choice(found.choice, is_past=bool(found.at)) if found.choice is not None else ():
         yield _line(line)
     if found.reasons:
         yield ""
         yield from table_lines(found.reasons, _columns(), output, width=width)
-    if found.reasons and not found.fits:
+    if found.reasons and not (found.fits or found.objection):
         yield ""
         yield _changes_text(found)
     for each in found.suggestions:
         yield _line(f"- {each.text}: {_places_text(each)}")
+
+
+def _without_gates(found: "Explanation") -> str:
+    """What nodes would say of a pod with scheduling gates; empty: it has none, or that is not known."""
+    if found.fits_without_gates:
+        some = ", ".join(found.fits_without_gates[:3])
+        fitting = _fitting(found.fits_without_gates, found.nodes)
+        return f"Without its gates, the pod would fit {fitting} now ({some})."
+    if found.gates and found.reasons:
+        return f"Without its gates, the pod would still wait: {_fits_none(found.nodes)}."
+    return ""
 
 
 def _changes_text(found: "Explanation") -> str:
@@ -341,16 +354,16 @@ def _summary(found: "Explanation") -> str:
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
-        some = f"{whose} waits, and fits {_fitting_count_text(found)} now ({', '.join(found.fits[:3])})"
+        some = f"{whose} waits, and fits {_fitting(found.fits, found.nodes)} now ({', '.join(found.fits[:3])})"
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
     return f"{whose} waits: {_fits_none(found.nodes)}"
 
 
-def _fitting_count_text(found: "Explanation") -> str:
+def _fitting(fits: tuple[str, ...], nodes: int) -> str:
     from purser.core.wording import counted
 
-    return f"{len(found.fits)} of {counted(found.nodes, 'node')}"
+    return f"{len(fits)} of {counted(nodes, 'node')}"
 
 
 def _fits_none(nodes: int) -> str:
@@ -387,7 +400,7 @@ def _summary_of_new(whose: str, found: "Explanation") -> str:
         return f"{whose} would wait: {_fits_none(found.nodes)}"
     some = ", ".join(found.fits[:3])
     scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
-    return f"{whose} would fit {_fitting_count_text(found)} now ({some}), placed by {scheduler}"
+    return f"{whose} would fit {_fitting(found.fits, found.nodes)} now ({some}), placed by {scheduler}"
 
 
 def _summary_of_log(whose: str, found: "Explanation") -> str:
@@ -395,7 +408,7 @@ def _summary_of_log(whose: str, found: "Explanation") -> str:
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:
         names = ", ".join(found.fits[:3])
-        return f"{whose} fitted {_fitting_count_text(found)} at {found.at} ({names}), but did not get GPUs yet"
+        return f"{whose} fitted {_fitting(found.fits, found.nodes)} at {found.at} ({names}), but did not get GPUs yet"
     none = "it did not fit the only node" if found.nodes == 1 else f"it fitted none of {found.nodes} nodes"
     return f"{whose} waited at {found.at}: {none if found.nodes else 'there were no nodes'}"
 

@@ -81,6 +81,23 @@ def test_a_pod_that_nothing_would_place_is_offered_no_change(tmp_path, facts, fi
     assert (code, err, out.splitlines()[0], "change" in out) == (0, "", first, False)
 
 
+@pytest.mark.parametrize(
+    ("asks", "then"),
+    [
+        (gpu(8000), "Without its gates, the pod would fit 1 of 2 nodes now (n)."),
+        (gpu(9000), "Without its gates, the pod would still wait: it fits none of 2 nodes."),
+    ],
+)
+def test_of_a_pod_with_gates_it_says_what_holds_it_then(tmp_path, asks, then):
+    file, made = tmp_path / "cluster.json", pod("p", asks, schedulingGates=[{"name": "a/b"}, {"name": "c/d"}])
+    file.write_bytes(dump(node("n", gpus("n", 1, 8000)), node("m", gpus("m", 1, 4000)), made))
+    code, out, _ = here("why", "p", "--from", file)
+    first, second, *rest = out.splitlines()
+    assert (code, first) == (0, "default/p waits: its scheduling gates have not been removed: a/b, c/d")
+    assert second == then and "change" not in out
+    assert "CardInsufficientMemory" in rest[2]
+
+
 def test_an_object_without_a_name_is_left_out_and_named(tmp_path):
     file = tmp_path / "cluster.json"
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), pod("p", gpu(9000)), {"kind": "Node"}))

@@ -17,7 +17,7 @@ from purser.kube.pods import is_terminal
 from purser.scheduler.explaining.choosing import choice_of
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.judging import reason_counts, words_by_node
-from purser.scheduler.explaining.known import KnownCluster
+from purser.scheduler.explaining.known import KnownCluster, gate_names
 from purser.scheduler.explaining.last_message import last_message
 from purser.scheduler.explaining.new_pods import new_pod
 from purser.scheduler.explaining.starting import Obstacle, failure, obstacle
@@ -118,6 +118,8 @@ class Explainer:
             return msgspec.structs.replace(head, state="Placed", choice=choice, obstacle=held_by, notes=cluster.notes)
         if meta.deletion_timestamp:
             return msgspec.structs.replace(head, objection=_BEING_DELETED, notes=cluster.notes)
+        if spec.scheduling_gates:
+            return self._explained_gated(pod, head)
         found = cluster.judge(pod)
         unknown = (_CLAIMS_UNKNOWN,) if isinstance(pod, ScheduledPod) and pod.spec.resource_claims else ()
         return msgspec.structs.replace(
@@ -129,4 +131,20 @@ class Explainer:
             by_node=words_by_node(found),
             suggestions=() if found.fits or found.objection else tuple(suggestions(cluster, pod, found)),
             notes=(*unknown, *cluster.notes),
+        )
+
+    def _explained_gated(self, pod: Pod, head: Explanation) -> Explanation:
+        """Whoever set the gates decides when it goes on; what would hold it then is said beside them."""
+        ungated = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduling_gates=None))
+        gates, rest = self._cluster.judge(pod), self._cluster.judge(ungated)
+        also = f"; without them, it would still wait: {rest.objection}" if rest.objection else ""
+        return msgspec.structs.replace(
+            head,
+            objection=f"{gates.objection}{also}",
+            gates=gate_names(pod),
+            fits_without_gates=rest.fits,
+            last_message=last_message(pod),
+            reasons=reason_counts(rest, self._cluster.fleet, self._cluster.policy),
+            by_node=words_by_node(rest),
+            notes=self._cluster.notes,
         )

@@ -21,6 +21,10 @@ class Explanation(msgspec.Struct, frozen=True):
     """How many there are."""
     fits: tuple[str, ...] = ()
     """The nodes that would take it now; of a pod that waits or is new."""
+    gates: str = ""
+    """Names of its scheduling gates, with commas between; empty: it has none."""
+    fits_without_gates: tuple[str, ...] = ()
+    """The nodes that would take it now but for these. The reasons are those of the others."""
     objection: str = ""
     """Why it is placed nowhere, whatever the nodes; of a pod that has ended, its last reason and message."""
     obstacle: Obstacle | None = None

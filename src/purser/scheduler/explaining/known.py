@@ -146,7 +146,7 @@ class KnownCluster:
     def judge(self, pod: Pod, *, scored: bool = False) -> Judgement:
         """The verdict of every node on a pod that is not placed yet."""
         if pod.spec.scheduling_gates:
-            return Judgement(objection=f"its scheduling gates have not been removed: {_gates(pod)}")
+            return Judgement(objection=f"its scheduling gates have not been removed: {gate_names(pod)}")
         try:
             rejections = self._filters.rejections(pod)
         except (QuantityError, UnreadableError) as error:
@@ -323,6 +323,7 @@ class KnownCluster:
         return self._cache.ledger.grant(pod.metadata.uid)
 
 
-def _gates(pod: Pod) -> str:
+def gate_names(pod: Pod) -> str:
+    """Of a pod's scheduling gates, with commas between."""
     gates: Sequence[object] = pod.spec.scheduling_gates if isinstance(pod.spec.scheduling_gates, list) else ()
     return brief(", ".join(str(each.get("name", "")) for each in gates if isinstance(each, dict)))

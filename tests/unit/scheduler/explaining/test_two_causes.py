@@ -8,10 +8,12 @@ from typing import NamedTuple
 import pytest
 from tests.unit.scheduler.explained import Raw, cluster, gpu, gpus, node, pod
 
+from purser.adapters.objects import ClusterObjects
 from purser.core.explaining.reasons import FilterReason
 from purser.core.model import Enforcement
-from purser.core.names import CORDONED_GPUS_ANNOTATION, ENFORCEMENT_ANNOTATION
+from purser.core.names import CORDONED_GPUS_ANNOTATION, ENFORCEMENT_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Reason
+from purser.scheduler.explaining import Explainer
 from purser.scheduler.explaining.judging import reason_counts
 from purser.scheduler.explaining.known import KnownCluster
 
@@ -64,10 +66,13 @@ class Scene:
     def held(self, name: str, memory: int, cores: int) -> None:
         self.others.append(pod(f"held-{name}-{cores}", gpu(), on=name, share={f"{name}-0": (memory, cores)}))
 
+    def objects(self) -> ClusterObjects:
+        """As they are read from an API server."""
+        return cluster(self.pod, *self.nodes.values(), *self.others, CLAIM, VOLUME)
+
     def said(self) -> dict[str, set[str]]:
         """Of each node the reasons that are counted for it."""
-        objects = cluster(self.pod, *self.nodes.values(), *self.others, CLAIM, VOLUME)
-        known = KnownCluster(objects)
+        known = KnownCluster(self.objects())
         waiting = known.pod("default", "p")
         assert waiting is not None
         found: dict[str, set[str]] = {"a": set(), "b": set()}
@@ -192,18 +197,42 @@ def test_a_cause_by_itself_is_named_and_the_other_node_fits(cause: Cause):
     assert scene.said() == {"a": {cause.reason}, "b": set()}
 
 
+def check_pair(first: Cause, second: Cause, scheduler: str = SCHEDULER_NAME) -> None:
+    apart, together = Scene(), Scene()
+    for scene in (apart, together):
+        spec(schedulerName=scheduler)(scene)
+        first.of_pod(scene)
+        second.of_pod(scene)
+    first.of_node(apart, "a")
+    second.of_node(apart, "b")
+    assert apart.said() == {"a": {first.reason}, "b": {second.reason}}, (first.reason, second.reason)
+    first.of_node(together, "a")
+    second.of_node(together, "a")
+    assert together.said() == {"a": {first.reason}, "b": set()}, (first.reason, second.reason)
+
+
 @pytest.mark.parametrize("at", range(len(CAUSES) - 1), ids=IDS[:-1])
 def test_two_causes_on_two_nodes_are_both_named_and_on_one_node_the_first(at: int):
     pairs = [(first, second) for first, second in combinations(CAUSES, 2) if first is CAUSES[at]]
     assert pairs
     for first, second in pairs:
-        apart, together = Scene(), Scene()
-        for scene in (apart, together):
-            first.of_pod(scene)
-            second.of_pod(scene)
-        first.of_node(apart, "a")
-        second.of_node(apart, "b")
-        assert apart.said() == {"a": {first.reason}, "b": {second.reason}}, (first.reason, second.reason)
-        first.of_node(together, "a")
-        second.of_node(together, "a")
-        assert together.said() == {"a": {first.reason}, "b": set()}, (first.reason, second.reason)
+        check_pair(first, second)
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
+def test_pods_that_others_schedule_are_held_by_the_same_filters(scheduler: str):
+    """What the other scheduler decides beside them is not known; its last message says it."""
+    for first, second in combinations((each for each in CAUSES if isinstance(each.reason, FilterReason)), 2):
+        check_pair(first, second, scheduler)
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=IDS)
+def test_gates_come_first_and_what_would_hold_the_pod_then_is_listed(cause: Cause):
+    scene = Scene()
+    cause.of_pod(scene)
+    cause.of_node(scene, "a")
+    spec(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])(scene)
+    found = Explainer(scene.objects()).explain("default", "p")
+    assert found.objection == "its scheduling gates have not been removed: kueue.x-k8s.io/admission"
+    assert (found.fits, found.fits_without_gates, found.suggestions) == ((), ("b",), ())
+    assert [each.reason for each in found.reasons] == [cause.reason]
