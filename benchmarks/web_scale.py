@@ -149,7 +149,7 @@ class MadeUpFleet:
     async def details(self, namespace: str, pod: str) -> list[str]:
         return []
 
-    async def steps(self, namespace: str, pod: str) -> list[StateStep]:
+    async def steps(self, namespace: str, pod: str, uid: str) -> list[StateStep]:
         return []
 
     async def rollout(self) -> Rollout:

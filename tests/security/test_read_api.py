@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import aiohttp
+import aiohttp.web
 import pytest
 
 from purser.connections import Limits
@@ -88,6 +89,61 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
                 assert any("subjectaccessreviews" in path for _, path in world.writes)
+
+
+class Answers:
+    """In the place of all pages: there is a document for whoever is let in."""
+
+    async def current(self, scope=None):
+        return EncodedState('"any"', (b"{}",))
+
+    def of(self, name, scope=None):
+        return EncodedState('"any"', (b"{}",))
+
+    async def pod(self, *_):
+        return self.of("")
+
+    events = pod
+
+
+WHOLE, PODS_OF_A, EVENTS_OF_A, PODS_OF_B = "/v1/state", "pods of a", "events of a", "pods of b"
+RIGHTS_BY_PATH = {
+    "/v1/state": {WHOLE},
+    "/v1/rollout": {WHOLE},
+    "/v1/nodes/n": {WHOLE},
+    "/v1/namespaces/a/state": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/nodes/n": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/pods/p": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/events?uid=u": {EVENTS_OF_A},
+}
+"""Each of the rights suffices."""
+
+
+@pytest.mark.parametrize("right", [WHOLE, PODS_OF_A, EVENTS_OF_A, PODS_OF_B])
+async def test_each_path_is_for_those_with_the_right_to_it(right):
+    async def review(request):
+        if not request.path.endswith("/subjectaccessreviews"):
+            return None
+        spec = (await request.json())["spec"]
+        of_path, of_kind = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+        asked = of_path["path"] if of_path else f"{of_kind['resource']} of {of_kind['namespace']}"
+        return aiohttp.web.json_response({"status": {"allowed": asked == right}}, status=201)
+
+    async with ApiServer(tls=False) as api:
+        api.add_user("viewer", User("jane"))
+        api.intercept(review)
+        async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
+            every = Answers()
+            app = read_api_app(AccessControl(client, SystemClock()), every, every, every, every, SchedulerMetrics())
+            routes = {route.resource.canonical for route in app.router.routes()}
+            assert len(routes) == len(RIGHTS_BY_PATH), "a path is missing in the table above"
+            headers = {"Authorization": "Bearer viewer"}
+            async with listening(app, "127.0.0.1", 0) as port, aiohttp.ClientSession(headers=headers) as session:
+                found = {}
+                for path in RIGHTS_BY_PATH:
+                    async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                        found[path] = response.status
+            assert found == {path: 200 if right in rights else 403 for path, rights in RIGHTS_BY_PATH.items()}
 
 
 def _ca_of(configuration):

@@ -9,9 +9,6 @@ from purser.kube.errors import NotFoundError
 from purser.kube.object_events import ObservedEvent, events_about
 from purser.kube.pod_details import SCHEDULED_PODS
 
-MAX_EVENTS = 50
-"""About an object that are kept."""
-
 
 async def read_pod_details(client: Client, namespace: str, name: str) -> PodDetails | None:
     """A pod's document; None: there is no such pod. Raises `purser.kube.errors.KubeError`."""
@@ -23,11 +20,10 @@ async def read_pod_details(client: Client, namespace: str, name: str) -> PodDeta
 
 
 async def read_events(client: Client, namespace: str, about: Mapping[str, str]) -> StateEvents:
-    """The last `MAX_EVENTS` about an object; ``about``: its ``kind``, ``name`` or ``uid``. The API server goes through
-    all events of the namespace for it. Raises `purser.kube.errors.KubeError`."""
+    """The last events about an object, as `events_about` has them; ``about``: its ``uid``, or its ``kind`` and
+    ``name``. The API server goes through all events of the namespace for it. Raises `purser.kube.errors.KubeError`."""
     found = await events_about(client, namespace, {f"involvedObject.{key}": value for key, value in about.items()})
-    # Whoever may create events can give them annotations of any size, which are left out.
-    return StateEvents(tuple(_event(each) for each in found[-MAX_EVENTS:]))
+    return StateEvents(tuple(map(_event, found)))
 
 
 def _event(event: ObservedEvent) -> StateEvent:
@@ -35,7 +31,7 @@ def _event(event: ObservedEvent) -> StateEvent:
         reason=event.reason,
         message=event.message,
         type=event.type,
-        count=event.count,
+        count=event.times,
         seen_at=event.seen_at,
         component=event.component,
     )

@@ -145,6 +145,20 @@ class Client:
             page = await self._list_page(resource, path, params)
             return Listing(page.items, page.resource_version, page.left_out)
 
+    async def pages(
+        self, resource: Resource[T], namespace: str, *, field_selector: str, size: int, most: int
+    ) -> AsyncIterator[Sequence[T]]:
+        """Objects in pages of ``size``, and ``most`` pages: for objects that others can make as many and as large as
+        they like. Objects that cannot be read are left out, and reported to `Client.failures`."""
+        params = _selectors(None, field_selector) | {"limit": str(size)}
+        path = resource.path(namespace)
+        for _ in range(most):
+            page = await self._list_page(resource, path, params)
+            yield page.items
+            if not page.continue_token:
+                return
+            params["continue"] = page.continue_token
+
     @asynccontextmanager
     async def watch(
         self,

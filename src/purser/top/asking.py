@@ -26,20 +26,23 @@ from purser.core.state import (
 )
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
+from purser.kube.sharing import SharedAnswer
 from purser.recent import Recent
-from purser.top.sharing import SharedAnswer
 
 Document = TypeVar("Document")
 Key = TypeVar("Key", bound=Hashable)
 
 POLL_INTERVAL_S = 2.0
+ADDITIONS_FRESH_S = 15.0
+"""Of steps and events, as long as a page with them stays: one that could not wait for them has them when it is read
+again."""
 ANSWER_TIMEOUT_S = 30.0
 MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""
 MAX_NODE_ANSWER_BYTES = 16 << 20
 """256 devices, with what connects each two of them, have some 8 MiB."""
-MAX_OBJECT_ANSWER_BYTES = 1 << 20
-"""50 events, each with a message of a KiB, have 60 KiB."""
+MAX_OBJECT_ANSWER_BYTES = 512 << 10
+"""50 events, each with a message of a thousand characters that JSON has to escape, have some 300 KiB."""
 MAX_OBJECTS = 64
 """Nodes whose details are kept, for as long as they are new; as many pods, and objects with events."""
 _MAX_REASON_BYTES = 2000
@@ -284,27 +287,35 @@ class PolledScheduler:
         found = next((each for each in waiting if (each.namespace, each.pod) == (namespace, pod)), None)
         return [] if found is None else reason_lines(found)
 
-    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
+    async def steps(self, namespace: str, pod: str, uid: str) -> Sequence[StateStep]:
         """Asked of the scheduler once for all who look at the pod."""
-        found = await self._shared(self._pods, (namespace, pod), lambda: self._reader.read_pod(namespace, pod))
-        return () if found is None else found.steps
+        found = await self._shared(
+            self._pods, (namespace, pod), lambda: self._reader.read_pod(namespace, pod), ADDITIONS_FRESH_S
+        )
+        return found.steps if found is not None and found.uid == uid else ()
 
     async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
         """Asked of the scheduler once for all who look at the object."""
         key = (namespace, *about.items())
-        found = await self._shared(self._events, key, lambda: self._reader.read_events(namespace, about))
+        found = await self._shared(
+            self._events, key, lambda: self._reader.read_events(namespace, about), ADDITIONS_FRESH_S
+        )
         return None if found is None else found.events
 
     async def node_details(self, name: str) -> NodeDetails | None:
         """Asked of the scheduler once for all who look at the node."""
-        return await self._shared(self._nodes, name, lambda: self._reader.read_node(name))
+        return await self._shared(self._nodes, name, lambda: self._reader.read_node(name), POLL_INTERVAL_S)
 
     async def _shared(
-        self, known: Recent[Key, SharedAnswer[Document]], key: Key, read: Callable[[], Coroutine[Any, Any, Document]]
+        self,
+        known: Recent[Key, SharedAnswer[Document]],
+        key: Key,
+        read: Callable[[], Coroutine[Any, Any, Document]],
+        fresh_for_s: float,
     ) -> Document:
         answer = known.get(key)
         if answer is None or answer.is_old:
-            answer = known.put(key, SharedAnswer(self._read_alone(read), self._clock, POLL_INTERVAL_S))
+            answer = known.put(key, SharedAnswer(self._read_alone(read), self._clock, fresh_for_s))
         return await answer.answer()
 
     async def _read_alone(self, read: Callable[[], Coroutine[Any, Any, Document]]) -> Document:

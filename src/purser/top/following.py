@@ -21,9 +21,9 @@ from purser.kube import Client, Clock, Informer
 from purser.kube.errors import ForbiddenError, first_error
 from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resources import NODES, Resource
+from purser.kube.sharing import SharedAnswer
 from purser.recent import Recent
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
-from purser.top.sharing import SharedAnswer
 
 T = TypeVar("T")
 
@@ -99,11 +99,11 @@ class FollowedCluster:
         nodes = tuple(self._informers[NODES.kind].store.values()) if NODES.kind in self._informers else ()
         return await asyncio.to_thread(make_rollout, statuses, nodes, problems)
 
-    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
+    async def steps(self, namespace: str, pod: str, uid: str) -> Sequence[StateStep]:
         """Of the pod's status."""
         informer = self._informers.get(SCHEDULED_PODS.kind)
         found = None if informer is None else informer.store.get(f"{namespace}/{pod}")
-        return [] if found is None else steps_of(found)
+        return [] if found is None or found.metadata.uid != uid else steps_of(found)
 
     async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
         """Read once for all who look at the object: the API server goes through all events of the namespace for it."""

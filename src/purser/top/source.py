@@ -39,13 +39,14 @@ class StateSource(Protocol):
         `purser.kube.ConfigError` where it cannot be had."""
         ...
 
-    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
-        """When a pod came to each step of its way; empty: not known. Raises as `rollout` does."""
+    async def steps(self, namespace: str, pod: str, uid: str) -> Sequence[StateStep]:
+        """When a pod came to each step of its way; empty: not known, or another pod has the name by now. Raises as
+        `rollout` does."""
         ...
 
     async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
-        """The last events about an object, the last at the end; ``about``: its ``kind``, ``name`` or ``uid``. None:
-        they may not be read. Raises as `rollout` does."""
+        """The last events about an object, the last at the end; ``about``: its ``uid``, or its ``kind`` and ``name``.
+        None: they may not be read. Raises as `rollout` does."""
         ...
 
     async def node_details(self, name: str) -> NodeDetails | None:

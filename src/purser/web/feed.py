@@ -77,9 +77,9 @@ class Feed:
         """What the operator rolls out, as `StateSource` has it."""
         return await self._source.rollout()
 
-    async def steps(self, namespace: str, pod: str) -> Sequence[StateStep]:
+    async def steps(self, namespace: str, pod: str, uid: str) -> Sequence[StateStep]:
         """When a pod came to each step of its way, as `StateSource` has it."""
-        return await self._source.steps(namespace, pod)
+        return await self._source.steps(namespace, pod, uid)
 
     async def events(self, namespace: str, about: Mapping[str, str]) -> Sequence[StateEvent] | None:
         """Those about an object, as `StateSource` has them."""

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import structlog
@@ -61,23 +62,18 @@ NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
 """Answers that programs read."""
 
 
-@dataclass(frozen=True)
-class EventList:
-    """Events about an object."""
-
-    events: Sequence[StateEvent] = ()
-    """The last first."""
-    problem: str = ""
-    """Why there are none, in a sentence."""
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class StepList:
-    """A pod's steps."""
+class Addition(Generic[Item]):
+    """Steps or events, which a page has only in addition to what it is about."""
 
-    steps: Sequence[StateStep] = ()
+    items: Sequence[Item] = ()
     problem: str = ""
     """Why there are none, in a sentence."""
+    is_late: bool = False
+    """Whether they are still on their way, so that the page should be read again soon."""
 
 
 Values = Mapping[str, object]
@@ -158,10 +154,12 @@ class Pages:
         waiting = next((each for each in state.waiting if (each.namespace, each.pod) == (namespace, name)), None)
         if grant is None and waiting is None:
             raise _not_found(f"No pod {namespace}/{name} that you may see holds GPUs or waits for one.")
+        if grant is not None and waiting is not None and grant.uid != waiting.uid:
+            grant = None  # of the pod that had the name before
         uid = grant.uid if grant is not None else waiting.uid if waiting is not None else ""
         why, steps, events, past = await asyncio.gather(
             request[FEED].details(namespace, name),
-            _steps(request, namespace, name),
+            _steps(request, namespace, name, uid),
             _events(request, namespace, {"uid": uid}),
             self._pod_past(request, namespace, name) if grant is not None else _nothing(),
         )
@@ -174,7 +172,7 @@ class Pages:
             "why": why,
             "others": others,
             "sick": [] if grant is None else faulty_gpus(state, grant),
-            "way": steps,
+            "steps": steps,
             "events": events,
             "past": past,
         }
@@ -331,27 +329,27 @@ async def _nothing() -> None:
     """In the place of what is not asked."""
 
 
-async def _steps(request: web.Request, namespace: str, name: str) -> StepList:
+async def _steps(request: web.Request, namespace: str, name: str, uid: str) -> Addition[StateStep] | None:
     """A pod's."""
-    try:
-        async with asyncio.timeout(_ADDITIONS_TIMEOUT_S):
-            return StepList(await request[FEED].steps(namespace, name))
-    except TimeoutError:
-        return StepList(problem="The steps could not be read in time. This page tries again by itself.")
-    except (KubeError, ConfigError) as error:
-        return StepList(problem=str(error))
+    return await _addition("steps", request[FEED].steps(namespace, name, uid))
 
 
-async def _events(request: web.Request, namespace: str, about: Mapping[str, str]) -> EventList | None:
-    """Those about an object; None: they may not be read."""
+async def _events(request: web.Request, namespace: str, about: Mapping[str, str]) -> Addition[StateEvent] | None:
+    """Those about an object, the last first; None: they may not be read."""
+    found = await _addition("events", request[FEED].events(namespace, about))
+    return None if found is None else replace(found, items=found.items[::-1])
+
+
+async def _addition(what: str, asked: Awaitable[Sequence[Item] | None]) -> Addition[Item] | None:
     try:
         async with asyncio.timeout(_ADDITIONS_TIMEOUT_S):
-            events = await request[FEED].events(namespace, about)
+            found = await asked
     except TimeoutError:
-        return EventList(problem="The events could not be read in time. This page tries again by itself.")
+        problem = f"The {what} could not be read in time. This page tries again by itself."
+        return Addition(problem=problem, is_late=True)
     except (KubeError, ConfigError) as error:
-        return EventList(problem=str(error))
-    return None if events is None else EventList(events[::-1])
+        return Addition(problem=str(error))
+    return None if found is None else Addition(found)
 
 
 def _not_found(text: str) -> web.HTTPNotFound:

@@ -141,19 +141,23 @@ async def test_steps_and_events_are_those_of_one_object(tmp_path):
         if request.path.endswith("/events"):
             if "team-b" in request.path:
                 return web.Response(status=403, text="not allowed to list events")
-            return web.Response(body=msgspec.json.encode(StateEvents((EVENT,))))
+            events = (EVENT,) if "name" in request.query_string else ()
+            return web.Response(body=msgspec.json.encode(StateEvents(events)))
         if request.path.endswith("/gone"):
             return web.Response(status=404)
         return web.Response(body=msgspec.json.encode(PodDetails("p", "u", (STEP,))))
 
     async with reading(tmp_path, handle) as (reader, api):
         source = PolledScheduler(reader, api, StandingClock())
-        found = await asyncio.gather(*(source.steps("team-a", name) for name in ("p", "p", "gone")))
+        found = await asyncio.gather(*(source.steps("team-a", name, "u") for name in ("p", "p", "gone")))
         assert found == [(STEP,), (STEP,), ()]
+        assert await source.steps("team-a", "p", "of-another-pod") == ()
         assert await source.events("team-a", {"uid": "u&name=v"}) == (EVENT,)
+        assert await source.events("team-a", {"uid": "v"}) == ()
         assert await source.events("team-b", {"kind": "Node", "name": "n"}) is None
         assert sorted(seen) == [
             "/v1/namespaces/team-a/events?uid=u%26name%3Dv",
+            "/v1/namespaces/team-a/events?uid=v",
             "/v1/namespaces/team-a/pods/gone",
             "/v1/namespaces/team-a/pods/p",
             "/v1/namespaces/team-b/events?kind=Node&name=n",

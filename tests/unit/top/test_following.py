@@ -2,18 +2,12 @@
 
 from tests.unit.kube.servers import ManualClock
 
-from purser.adapters.object_details import MAX_EVENTS
 from purser.kube.errors import ForbiddenError
-from purser.kube.object_events import ObservedEvent
+from purser.kube.object_events import MAX_EVENTS, ObservedEvent
 from purser.kube.objects import ObjectMeta
 from purser.top.following import FollowedCluster
 
 ABOUT = {"uid": "u"}
-
-
-class Listing:
-    def __init__(self, items):
-        self.items = items
 
 
 class EventsClient:
@@ -25,11 +19,12 @@ class EventsClient:
     def __init__(self, events):
         self.events, self.asked = events, []
 
-    async def list(self, resource, namespace, *, field_selector):
+    async def pages(self, resource, namespace, *, field_selector, size, most):
         self.asked.append((resource.plural, namespace, field_selector))
         if self.events is None:
             raise ForbiddenError(403, "Forbidden", "no")
-        return Listing(self.events)
+        for start in range(0, min(len(self.events), size * most), size):
+            yield self.events[start : start + size]
 
 
 def event(second):

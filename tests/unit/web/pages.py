@@ -59,7 +59,7 @@ class Source:
             raise self.rolled_out
         return self.rolled_out
 
-    async def steps(self, namespace: str, pod: str) -> list[StateStep]:
+    async def steps(self, namespace: str, pod: str, uid: str) -> list[StateStep]:
         if isinstance(self.way, Exception):
             raise self.way
         return self.way

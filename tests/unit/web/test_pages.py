@@ -143,6 +143,30 @@ async def test_what_is_not_known_of_a_node_is_said(found, says):
         assert "default/holder" in text
 
 
+async def test_a_page_that_could_not_wait_for_steps_or_events_is_read_again_soon(monkeypatch):
+    monkeypatch.setattr(pages, "_ADDITIONS_TIMEOUT_S", 0.01)
+    source = Source()
+
+    async def never(*_):
+        await asyncio.Event().wait()
+
+    async with served(source) as (client, _):
+        assert "data-refresh-ms" not in await text_of(client, "/pods/default/holder")
+        source.steps = never
+        text = await text_of(client, "/pods/default/holder")
+        assert "The steps could not be read in time" in text and 'data-refresh-ms="3000"' in text
+        source.events = never
+        text = await text_of(client, "/nodes/n")
+        assert "The events could not be read in time" in text and 'data-refresh-ms="3000"' in text
+
+
+async def test_a_pod_that_waits_under_the_name_of_one_that_still_holds_gpus_is_the_one_shown():
+    new = msgspec.structs.replace(waiting("holder"), uid="uid-new")
+    async with served(Source(cluster((node("n", gpu(0, held=100)),), (grant("holder"),), (new,)))) as (client, _):
+        text = await text_of(client, "/pods/default/holder")
+        assert "<dt>Waiting for</dt>" in text and "What its containers hold" not in text
+
+
 async def test_events_about_a_node_or_a_pod_are_on_its_page_the_last_first():
     source = Source()
     event = StateEvent("Pulled", "<b>", "Normal", 1, "2027-01-15T07:59:00Z", "kubelet")

@@ -42,7 +42,9 @@ def unfinished_upgrade(labels: Mapping[str, str]) -> str:
 def has_failed(cordoned_for: str, upgrade: str, mig_state: str) -> bool:
     """Whether the work for which a node is cordoned has failed: the node stays cordoned until somebody helps.
     ``mig_state``: value of the label ``nvidia.com/mig.config.state``."""
-    return upgrade == UPGRADE_FAILED or (cordoned_for == "mig-change" and mig_state == MIG_FAILED)
+    if cordoned_for == "mig-change":
+        return mig_state == MIG_FAILED
+    return upgrade == UPGRADE_FAILED
 
 
 def maintenance_words(cordoned_for: str, upgrade: str, mig_state: str = "") -> str:

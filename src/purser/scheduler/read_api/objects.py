@@ -1,78 +1,110 @@
 """The documents on one pod, and on the events about one object: read from the API server when somebody asks, once for
-all who wait, and at most once a second."""
+all who ask within a second."""
 
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 import msgspec
 
 from purser.adapters.object_details import read_events, read_pod_details
 from purser.core.state import PodDetails, StateEvents
 from purser.kube import Client, Clock, KubeError
+from purser.kube.pods import is_terminal
+from purser.kube.sharing import SharedAnswer
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.read_api.documents import EncodedState, SharedValue
+from purser.scheduler.read_api.documents import EncodedState
 
 MAX_DOCUMENTS = 64
-"""Of each kind that are kept for a moment."""
+"""That are kept for a moment, each of 100 KiB at most."""
+FRESH_FOR_S = 1.0
 READ_TIMEOUT_S = 2.0
 """Requests that wait for the API server take up the places of those for other documents."""
+MAX_READS_PER_S, MAX_READS_OF_A_USER_PER_S = 20, 5
+"""From the API server, which counts them as the scheduler's."""
 
-_ABOUT = ("kind", "name", "uid")
 _VALUE = re.compile(r"[A-Za-z0-9.-]{1,253}")
 """Of names, kinds and uids: nothing in it goes on with another field."""
 
-_Key = tuple[str, ...]
+_Answer = SharedAnswer[EncodedState | None]
+
+
+class TooManyReadsError(Exception):
+    """The API server is not asked again before the next second."""
 
 
 class ObjectPage:
-    """Requests that wait for the same document share it."""
+    """Requests for the same document share it."""
 
     def __init__(self, client: Client, cache: ClusterCache, clock: Clock) -> None:
         self._client, self._cache, self._clock = client, cache, clock
-        self._pods: Recent[_Key, SharedValue[EncodedState | None]] = Recent(MAX_DOCUMENTS)
-        self._events: Recent[_Key, SharedValue[EncodedState]] = Recent(MAX_DOCUMENTS)
+        self._known: Recent[tuple[str, ...], _Answer] = Recent(MAX_DOCUMENTS)
+        self._reads: Counter[str] = Counter()
+        """Since ``_second`` began, by user."""
+        self._second = 0.0
 
-    async def pod(self, namespace: str, name: str) -> EncodedState | None:
-        """A pod's; None: there is no such pod that asks for GPUs. Who may read the state may know of no others. Raises
-        `purser.kube.KubeError`."""
+    async def pod(self, namespace: str, name: str, user: str) -> EncodedState | None:
+        """A pod's; None: there is no such pod that holds or wants GPUs. Who may read the state may know of no others.
+        Raises `purser.kube.KubeError` and `TooManyReadsError`."""
         known = self._cache.pod(namespace, name)
-        if known is None or not self._cache.readings.of(known).asks_for_devices:
+        if known is None or is_terminal(known) or not self._cache.readings.of(known).asks_for_devices:
+            return None
+        uid = known.metadata.uid
+
+        async def read() -> PodDetails | None:
+            found = await read_pod_details(self._client, namespace, name)
+            return found if found is not None and found.uid == uid else None  # another pod may have the name by now
+
+        return await self._answer(("pod", namespace, name, uid), read, user)
+
+    async def events(self, namespace: str, query: Mapping[str, str], user: str) -> EncodedState | None:
+        """Those about an object; None: the query names none, by ``uid``, or by ``kind`` and ``name``. Raises
+        `purser.kube.KubeError` and `TooManyReadsError`."""
+        keys = ("uid",) if "uid" in query else ("kind", "name")
+        about = {key: query.get(key, "") for key in keys}
+        if not all(map(_VALUE.fullmatch, about.values())):
             return None
 
-        async def read() -> EncodedState | None:
-            async with self._limit():
-                found = await read_pod_details(self._client, namespace, name)
-            return None if found is None else _encoded(found)
+        async def read() -> StateEvents:
+            return await read_events(self._client, namespace, about)
 
-        return await self._pods.recall((namespace, name), lambda: SharedValue(read, self._clock)).current()
+        return await self._answer(("events", namespace, *keys, *about.values()), read, user)
 
-    async def events(self, namespace: str, query: Mapping[str, str]) -> EncodedState | None:
-        """Those about an object; None: the query does not name one by ``kind``, ``name`` or ``uid``. Raises
-        `purser.kube.KubeError`."""
-        about = {key: query[key] for key in _ABOUT if query.get(key)}
-        if not about or not all(map(_VALUE.fullmatch, about.values())):
-            return None
+    async def _answer(
+        self, key: tuple[str, ...], read: Callable[[], Awaitable[PodDetails | StateEvents | None]], user: str
+    ) -> EncodedState | None:
+        answer = self._known.get(key)
+        if answer is None or answer.is_old:
+            self._count(user)
+            answer = self._known.put(key, SharedAnswer(_encoding(read), self._clock, FRESH_FOR_S))
+        return await answer.answer()
 
-        async def read() -> EncodedState:
-            async with self._limit():
-                return _encoded(await read_events(self._client, namespace, about))
+    def _count(self, user: str) -> None:
+        now = self._clock.monotonic()
+        if now >= self._second + 1:
+            self._second = now
+            self._reads.clear()
+        if self._reads[user] >= MAX_READS_OF_A_USER_PER_S or self._reads.total() >= MAX_READS_PER_S:
+            raise TooManyReadsError
+        self._reads[user] += 1
 
-        key = (namespace, *(f"{key}={value}" for key, value in about.items()))
-        return await self._events.recall(key, lambda: SharedValue(read, self._clock)).current()
 
-    @asynccontextmanager
-    async def _limit(self) -> AsyncIterator[None]:
+def _encoding(
+    read: Callable[[], Awaitable[PodDetails | StateEvents | None]],
+) -> Coroutine[Any, Any, EncodedState | None]:
+    async def encoded() -> EncodedState | None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                yield
+                found = await read()
         except TimeoutError:
             raise KubeError(f"the API server did not answer within {READ_TIMEOUT_S:g} s") from None
+        if found is None:
+            return None
+        text = msgspec.json.encode(found)
+        return EncodedState(f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"', (text,))
 
-
-def _encoded(document: PodDetails | StateEvents) -> EncodedState:
-    text = msgspec.json.encode(document)
-    return EncodedState(f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"', (text,))
+    return encoded()

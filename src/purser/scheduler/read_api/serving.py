@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -24,7 +25,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl
 from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.nodes import NodePage
-from purser.scheduler.read_api.objects import ObjectPage
+from purser.scheduler.read_api.objects import ObjectPage, TooManyReadsError
 from purser.scheduler.read_api.page import Scope, StatePage
 from purser.scheduler.read_api.rollout_page import RolloutPage
 
@@ -77,8 +78,17 @@ class AnswersInFlight:
                 del self._by_user[user]
 
 
-Document = Callable[[web.Request, Scope | None], Awaitable[EncodedState]]
-"""What a request asks for, for readers of one namespace's part or the whole. Raises aiohttp's errors."""
+@dataclass(frozen=True)
+class Reader:
+    """Who asks."""
+
+    user: str
+    scope: Scope | None
+    """One namespace's part; None: the whole."""
+
+
+Document = Callable[[web.Request, Reader], Awaitable[EncodedState]]
+"""What a request asks for. Raises aiohttp's errors."""
 
 
 def read_api_app(
@@ -92,31 +102,31 @@ def read_api_app(
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = AnswersInFlight()
 
-    async def state(_: web.Request, scope: Scope | None) -> EncodedState:
-        return await page.current(scope)
+    async def state(_: web.Request, reader: Reader) -> EncodedState:
+        return await page.current(reader.scope)
 
-    async def node(request: web.Request, scope: Scope | None) -> EncodedState:
-        found = nodes.of(request.match_info["node"], scope)
+    async def node(request: web.Request, reader: Reader) -> EncodedState:
+        found = nodes.of(request.match_info["node"], reader.scope)
         if found is None:
             raise web.HTTPNotFound(text="there is no node of this name with GPUs that you are allowed to see\n")
         return found
 
-    async def rollout(_: web.Request, scope: Scope | None) -> EncodedState:
+    async def rollout(_: web.Request, reader: Reader) -> EncodedState:
         return await rollouts.current()
 
-    async def pod(request: web.Request, _: Scope | None) -> EncodedState:
-        found = await objects.pod(request.match_info["namespace"], request.match_info["pod"])
+    async def pod(request: web.Request, reader: Reader) -> EncodedState:
+        found = await objects.pod(request.match_info["namespace"], request.match_info["pod"], reader.user)
         if found is None:
             raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
         return found
 
-    async def events(request: web.Request, _: Scope | None) -> EncodedState:
-        found = await objects.events(request.match_info["namespace"], request.query)
+    async def events(request: web.Request, reader: Reader) -> EncodedState:
+        found = await objects.events(request.match_info["namespace"], request.query, reader.user)
         if found is None:
             raise web.HTTPBadRequest(text="name the object of the events: ?kind=KIND&name=NAME or ?uid=UID\n")
         return found
 
-    def build_handler(document_of: Document, listed: Resource[Any] = PODS) -> Handler:
+    def build_handler(document_of: Document, listed: Resource[Any]) -> Handler:
         """``listed``: what a namespace's readers must be allowed to list in it."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -129,9 +139,11 @@ def read_api_app(
             scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
             async with answers.one(verdict.user):
                 try:
-                    document = await document_of(request, scope)
+                    document = await document_of(request, Reader(verdict.user, scope))
                 except web.HTTPException:
                     raise
+                except TooManyReadsError:
+                    return _refusal(429, "too many different pods or events were asked for in this second: try again")
                 except KubeError as error:
                     return _refusal(503, f"the API server cannot be read: {brief(error)}")
                 except Exception:
@@ -156,22 +168,22 @@ def read_api_app(
         return response
 
     app = web.Application(middlewares=[counted])
-    documents = {
-        STATE_PATH: state,
-        NAMESPACE_STATE_PATH: state,
-        NODE_PATH: node,
-        NAMESPACE_NODE_PATH: node,
-        ROLLOUT_PATH: rollout,
-        POD_PATH: pod,
+    documents: dict[str, tuple[Document, Resource[Any]]] = {
+        STATE_PATH: (state, PODS),
+        NAMESPACE_STATE_PATH: (state, PODS),
+        NODE_PATH: (node, PODS),
+        NAMESPACE_NODE_PATH: (node, PODS),
+        ROLLOUT_PATH: (rollout, PODS),
+        POD_PATH: (pod, PODS),
+        EVENTS_PATH: (events, EVENTS),
     }
-    for path, document_of in documents.items():
-        app.router.add_get(path, build_handler(document_of), allow_head=False)
-    app.router.add_get(EVENTS_PATH, build_handler(events, EVENTS), allow_head=False)
+    for path, (document_of, listed) in documents.items():
+        app.router.add_get(path, build_handler(document_of, listed), allow_head=False)
     return app
 
 
 def _refusal(status: int, message: str) -> web.Response:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else _RETRY_AFTER if status == 503 else {}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else _RETRY_AFTER if status in (429, 503) else {}
     return web.Response(status=status, text=f"{message}\n", headers=headers)
 
 

@@ -33,6 +33,7 @@ def test_words(labels, annotations, cordoned, words):
         ("mig-change", "", "failed", "MIG change: failed", True),
         ("mig-change", "upgrade-required", "failed", "MIG change: failed, driver upgrade: pending", True),
         ("driver-upgrade", "upgrade-failed", "success", "driver upgrade: failed", True),
+        ("mig-change", "upgrade-failed", "pending", "MIG change, driver upgrade: failed", False),
         ("driver-upgrade", "drain-required", "failed", "driver upgrade: draining the node", False),
         ("", "", "failed", "", False),
     ],

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
-from purser.kube import Clock
+from purser.kube.clock import Clock
 
 AnswerT = TypeVar("AnswerT")
 
