@@ -74,7 +74,7 @@ def _external_obstacle(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
     """What everything that needs the driver waits for outside; empty: nothing. After a reboot all is let in again, in
     order. A driver that is to leave, and that no pod uses any more, goes last."""
     if Operand.DRIVER in own and is_rebooted(progress.node):
-        return f"waiting for {Operand.DRIVER}"
+        return "waiting for the driver"
     removal = progress.driver_removal
     if removal is not None and (removal.terminating or removal.users == ()):
         return "waiting for the previous driver to be removed"
