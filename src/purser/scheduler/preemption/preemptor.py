@@ -228,7 +228,7 @@ class Preemptor:
         self._reported.forget(request.uid)
         self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _preempting_text(chosen, request.namespace))
         victims = [victim.key for victim in chosen.pods]
-        log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
+        log.info("Preempting pods", pod=request.key, node=chosen.node, victims=victims)
 
     async def _clear_lower_nominations(self, node: str, request: PodRequest) -> None:
         """Pods of lower priority that were nominated to the node and no longer fit are free to go elsewhere."""
@@ -290,10 +290,11 @@ def _unavailable_text(why_not: Mapping[str, int]) -> str:
 
 
 def _preempting_text(victims: Victims, namespace: str) -> str:
-    """Such as ``2 lower-priority pods on node n are evicted to make room: a, b``; names in its own namespace only."""
+    """Such as ``2 lower-priority pods on node n are being evicted to make room: a, b``, with the names of pods in its
+    own namespace only."""
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
     message = f"{count} lower-priority pods" if count > 1 else "1 lower-priority pod"
-    message += f" on node {victims.node} {'are' if count > 1 else 'is'} evicted to make room"
+    message += f" on node {victims.node} {'are' if count > 1 else 'is'} being evicted to make room"
     shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
     return f"{message}: {shown}" if names else message
