@@ -107,7 +107,7 @@ class FolderStore:
             context.load_cert_chain(paths[0], paths[1], password=_no_password)
             context.load_verify_locations(paths[2])
         except OSError as error:  # which SSLError is
-            raise KubeError(f"{self._folder} must contain matching {', '.join(GIVEN_FILES)}: {error}") from error
+            raise KubeError(f"cannot load {', '.join(GIVEN_FILES)} from {self._folder}: {error}") from error
         return Stored(Material((KeyPair(bundle, b""),), KeyPair(chain, key)))
 
     async def save(self, material: Material, version: str) -> None:
