@@ -161,7 +161,9 @@ def test_an_amount_that_is_no_quantity_is_quoted_with_its_place(capacity, alloca
 
 
 def test_an_amount_of_hamis_gpus_that_is_no_quantity_is_quoted():
-    with pytest.raises(RegisterError, match="nvidia.com/gpu in the node's allocatable resources is '8 x', which is not"):
+    with pytest.raises(
+        RegisterError, match=r"nvidia\.com/gpu in the node's allocatable resources is '8 x', which is not"
+    ):
         hami_nodes.devices([], {"nvidia.com/gpu": "8 x"})
 
 
