@@ -59,7 +59,7 @@ from purser.operator.model import (
     PatchNode,
     PlannedChanges,
     Reconciliation,
-    Rendered,
+    RenderedManifest,
     RenderInputs,
     RoundOutcome,
     Snapshot,
@@ -97,7 +97,7 @@ class RoundView(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     policy: ClusterPolicy
     resume: str
-    rendered: tuple[Rendered, ...]
+    rendered: tuple[RenderedManifest, ...]
     node_progress: tuple[NodeProgress, ...]
     gone: tuple[NodeAssignment, ...]
     """Nodes whose GPUs are gone."""

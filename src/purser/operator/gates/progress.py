@@ -25,7 +25,7 @@ from purser.operator.model import (
     OperandPod,
     OperandState,
     Raw,
-    Rendered,
+    RenderedManifest,
     Snapshot,
     Template,
 )
@@ -124,7 +124,7 @@ class Manifests(msgspec.Struct, frozen=True):
         return self.templates.get(daemon_set, Template())
 
 
-def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
+def manifests_of(rendered: Iterable[RenderedManifest]) -> Manifests:
     """Of everything that is rendered."""
     found = Manifests({}, {}, [])
     for each in rendered:
@@ -237,7 +237,7 @@ def node_progress(
     snapshot: Snapshot,
     spec: ClusterPolicySpec,
     found: Iterable[NodeAssignment],
-    rendered: Iterable[Rendered],
+    rendered: Iterable[RenderedManifest],
     driver_removals: Mapping[str, DriverRemoval],
 ) -> tuple[NodeProgress, ...]:
     """How each GPU node stands, in the order of ``found``; nodes whose GPUs are gone are no GPU nodes."""

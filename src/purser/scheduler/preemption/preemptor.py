@@ -50,7 +50,7 @@ _MAX_NAMED_PODS = 5
 log = structlog.get_logger("purser.scheduler")
 
 
-class _Refused(msgspec.Struct, frozen=True):
+class _RefusedPod(msgspec.Struct, frozen=True):
     request: PodRequest
     refusals: Mapping[str, Refusal]
     """By node: those that passed all of kube-scheduler's own filters."""
@@ -75,14 +75,14 @@ class Preemptor:
         self._gate = gate
         self._events = events
         self._search = VictimSearch(cache, feasibility.policy, reservations)
-        self._refused: WaitingPods[_Refused] = WaitingPods()
+        self._refused: WaitingPods[_RefusedPod] = WaitingPods()
         self._reported: Recent[str, str] = Recent(_MAX_REMEMBERED_PODS)
 
     # --- calls of the extender
 
     def refused(self, request: PodRequest, refusals: Mapping[str, Refusal]) -> None:
         """The pod fits nowhere; ``refusals`` are the nodes where it was for Purser to say."""
-        self._refused.put(_Refused(request, refusals, self._cache.clock.monotonic()))
+        self._refused.put(_RefusedPod(request, refusals, self._cache.clock.monotonic()))
 
     def forget(self, uid: str) -> None:
         """The pod fits, or is gone."""
@@ -136,7 +136,7 @@ class Preemptor:
 
     # --- Purser's own preemption
 
-    async def _process(self, refused: _Refused) -> bool:
+    async def _process(self, refused: _RefusedPod) -> bool:
         """Whether the pod need not be looked at again before it is refused again."""
         waiting = self._waiting(refused.request.uid)
         if waiting is None:
