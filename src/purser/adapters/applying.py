@@ -142,14 +142,14 @@ class PlanRun:
             async with asyncio.timeout(self._step_timeout_s):
                 await self._wait_until(allows)
                 self._check_remaining_steps(number, budgets)
-                evicted = self._pods.store.by_uid(step.uid)
-                assert evicted is not None, "Purser checked it"
-                controller = controller_of(evicted)
+                victim = self._pods.store.by_uid(step.uid)
+                assert victim is not None, "Purser checked it"
+                controller = controller_of(victim)
                 known = frozenset(pod.metadata.uid for pod in self._pods.store.values())
-                namespace, name = evicted.metadata.namespace, evicted.metadata.name
+                namespace, name = victim.metadata.namespace, victim.metadata.name
                 self._asked = number + 1  # before the answer, which may be lost
                 await self._evict(step, version, namespace, name)
-                recorder.event(ref_of(PODS, evicted), PlanReason.EVICTED, self._eviction_reason(step))
+                recorder.event(ref_of(PODS, victim), PlanReason.EVICTED, self._eviction_reason(step))
 
                 def is_replaced() -> bool:
                     nonlocal progress

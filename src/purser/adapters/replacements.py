@@ -33,12 +33,12 @@ def replacements(pods: Iterable[Pod], controller_uid: str, known: Collection[str
     ]
 
 
-def replacement_progress(step: PlanStep, evicted: Pod | None, found: Iterable[Pod]) -> ReplacementProgress:
+def replacement_progress(step: PlanStep, victim: Pod | None, found: Iterable[Pod]) -> ReplacementProgress:
     """How far a step is: of the evicted pod, where it still exists, and what replaces it. Raises `ReplacementError`.
 
     A replacement has landed once it runs. One without a place in the plan has to exist.
     """
-    if evicted is not None and not is_terminal(evicted):
+    if victim is not None and not is_terminal(victim):
         return ReplacementProgress(False, f"pod {step.pod} is still terminating")
     if not step.returns:
         return ReplacementProgress(True, f"pod {step.pod} has ended, and no controller recreates it")

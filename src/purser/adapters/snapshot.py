@@ -83,7 +83,7 @@ def _capacity_of(node: Node, name: str) -> int:
         return 0
 
 
-async def read_books(client: Client) -> tuple[NodeRecords, ...]:
+async def read_node_records(client: Client) -> tuple[NodeRecords, ...]:
     """What the API server has of every node with GPUs: its inventory, its pods, and what its agent reports of them."""
     nodes = _nodes_of((await client.list(NODES)).items)
     books: dict[str, list[PodBook]] = {}

@@ -84,7 +84,7 @@ class DisputeBackoff:
     def __init__(self) -> None:
         self._periods: dict[str, _DisputePeriod] = {}
 
-    def refused(self, uuids: Iterable[str], now: float, disputed: Collection[str]) -> float:
+    def record_refusal(self, uuids: Iterable[str], now: float, disputed: Collection[str]) -> float:
         """A pod with these GPUs was refused: for how many seconds they stay disputed.
 
         Pods that were on their way when a GPU got into dispute (``disputed``: it still is) are no second time.
@@ -145,7 +145,7 @@ class DisputeWatch:
             return
         now = self._clock.monotonic()
         disputed = {uuid for each in self._refusals.values() for uuid in each.pod.uuids}
-        self._refusals[pod.uid] = _Refusal(pod, now + self._backoff.refused(pod.uuids, now, disputed))
+        self._refusals[pod.uid] = _Refusal(pod, now + self._backoff.record_refusal(pod.uuids, now, disputed))
         self._look.set()
 
     def devices_changed(self) -> None:

@@ -278,7 +278,7 @@ class Publisher:
             log.info("Updated the node's resource amounts", node=self._node, **changes["capacity"])
             await self._clock.sleep(self._pace.after("amounts", (node.metadata.uid, amounts)))
         except KubeError as error:
-            delay = self._listing.after_failure()
+            delay = self._listing.schedule_retry()
             self.untried, self.lists_amounts = "", False
             log.warning("Cannot update the node's resource amounts", error=str(error), retry_in_s=round(delay, 2))
 
@@ -304,7 +304,7 @@ class Publisher:
             await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
             await self._clock.sleep(self._pace.after(type_, (node.metadata.uid, wanted)))
         except KubeError as error:
-            delay = round(retry.after_failure(), 2)
+            delay = round(retry.schedule_retry(), 2)
             log.warning("Cannot write the node's condition", condition=type_, error=str(error), retry_in_s=delay)
 
 
@@ -322,8 +322,8 @@ class _Retry:
         """Whether it may be tried now."""
         return self._clock.monotonic() >= self._due
 
-    def after_failure(self) -> float:
-        """Seconds until the next try."""
+    def schedule_retry(self) -> float:
+        """After a failure; returns the seconds until the next try."""
         delay = self._backoff.next()
         self._due = self._clock.monotonic() + delay
         asyncio.get_running_loop().call_later(delay, self._look.set)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class GpuView(StrEnum):
-    """Tables of other systems."""
+    """Whose table `get gpus` prints in the place of Purser's own."""
 
     GPUSHARE = "gpushare"
 
@@ -122,7 +122,9 @@ def gpus(
     sort_by: SortBy = None,
     watch: Watch = False,
     no_headers: NoHeaders = False,
-    view: Annotated[GpuView | None, typer.Option("--view", help="Print the table of another system's command.")] = None,
+    view: Annotated[
+        GpuView | None, typer.Option("--view", help='Print the table of "kubectl inspect gpushare" instead.')
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the GPUs of the cluster."""
@@ -237,7 +239,7 @@ def namespaces(
     fleet, _ = _fleet(nodes, pods)
     columns = get_tables.namespace_columns()
     rows = sort_rows(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
-    empty = "No namespace holds GPUs, waits for GPUs, or has a GPU quota."
+    empty = "No namespace holds GPUs, is waiting for GPUs, or has a GPU quota."
     show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
 
 
@@ -282,11 +284,11 @@ def _present(
 def _check(
     kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat, *, headers: bool
 ) -> None:
-    from purser.adapters.snapshot import read_books
+    from purser.adapters.snapshot import read_node_records
     from purser.cli.get_tables import difference_columns, difference_document
     from purser.core.grant.reconcile import differences
 
-    found = [each for books in _ask(kubeconfig, context, read_books) for each in differences(books)]
+    found = [each for records in _ask(kubeconfig, context, read_node_records) for each in differences(records)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
     agree = "All records agree."
     show(left, difference_columns(), output, empty=agree, document=difference_document, headers=headers)

@@ -123,7 +123,8 @@ def list_gpus(
         state, mig = each.driver.state, mig_states(each.driver.folder)
         xids = {event.gpu: event.xid for event in state.events}
         rows += [LabGpuRow(each.name, i, gpu, mig[i], xids.get(i)) for i, gpu in enumerate(state.gpus)]
-    show(rows, COLUMNS, output, empty="The lab's nodes have no GPUs.", document=LabGpuRow.document)
+    empty = f"Node {node} has no GPUs." if node else "The lab's nodes have no GPUs."
+    show(rows, COLUMNS, output, empty=empty, document=LabGpuRow.document)
 
 
 @app.command("xid", help=_help("Make the driver report an Xid error.", "xid t4-4-0 2 79"))

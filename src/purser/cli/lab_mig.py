@@ -81,7 +81,8 @@ def list_devices(
                 start, size = mig.instances[place[0]].start, profile_of(gpu, mig, place[0]).size
                 name, uuid = device_name(gpu, mig, *place), mig_uuid(gpu.uuid, *place)
                 rows.append(LabMigRow(each.name, index, name, start, size, *place, len(inside), uuid))
-    show(rows, COLUMNS, output, empty="The lab has no MIG devices.", document=LabMigRow.document)
+    empty = f"Node {node} has no MIG devices." if node else "The lab has no MIG devices."
+    show(rows, COLUMNS, output, empty=empty, document=LabMigRow.document)
 
 
 @app.command(

@@ -93,7 +93,8 @@ def list_processes(
         for index, gpu in enumerate(each.driver.state.gpus)
         for process in gpu.processes
     ]
-    show(rows, COLUMNS, output, empty="No process runs on the lab's GPUs.", document=LabProcessRow.document)
+    empty = f"No processes are running on the GPUs of {f'node {node}' if node else 'the lab'}."
+    show(rows, COLUMNS, output, empty=empty, document=LabProcessRow.document)
 
 
 @app.command("start", help=START_HELP)

@@ -117,8 +117,8 @@ def _print(state: "ClusterState", view: TopView | None, output: OutputFormat) ->
         if view is None:
             print(f"\n{TITLES[each]}")
         columns = [Column(c.head, c.read, c.wide) for c in columns_of(each, now)]
-        rows = sorted(rows_of_view(each, state), key=lambda thing: columns_of(each, now)[0].key(thing[1]))
-        print_table([thing for _, thing in rows], columns, output)
+        rows = sorted((subject for _, subject in rows_of_view(each, state)), key=columns_of(each, now)[0].key)
+        print_table(rows, columns, output)
 
 
 _FIELDS = {TopView.NODES: "nodes", TopView.GPUS: "nodes", TopView.PODS: "grants", TopView.WAITING: "waiting"}

@@ -124,7 +124,7 @@ def why(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the explanation."""
-    kind, name = _manifest_pod(pod, manifest)
+    kind, name = _target_of(pod, manifest)
     if (api := read_api_of(scheduler, token_file, certificate_authority, namespace or "default")) is not None:
         if from_ is not None or kubeconfig is not None or context is not None:
             fail("--scheduler cannot be used with --kubeconfig, --context or --from", MISUSED)
@@ -173,7 +173,7 @@ def why(
         fail(str(error), MISUSED)
 
 
-def _manifest_pod(pod: str, manifest: Path | None) -> tuple[str, str]:
+def _target_of(pod: str, manifest: Path | None) -> tuple[str, str]:
     """Kind and name of what is to be explained."""
     if not pod and manifest is None:
         fail("a pod name, KIND/NAME, or a manifest with -f is required (see --help for examples)", MISUSED)

@@ -35,7 +35,7 @@ _KEY = "material.json"
 _materials = JsonReader(Material, f"field {_KEY}", max_bytes=1024 * 1024)
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredMaterial(msgspec.Struct, frozen=True):
     """Material with the version that it was read at; None where there is nothing readable."""
 
     material: Material | None
@@ -53,7 +53,7 @@ class CertificateStore(Protocol):
     is_given: bool
     """Whether another tool issues and renews it: then it is only loaded."""
 
-    async def load(self) -> Stored:
+    async def load(self) -> StoredMaterial:
         """What is there."""
         ...
 
@@ -68,9 +68,9 @@ class MemoryStore:
     is_given = False
 
     def __init__(self) -> None:
-        self._stored = Stored(None)
+        self._stored = StoredMaterial(None)
 
-    async def load(self) -> Stored:
+    async def load(self) -> StoredMaterial:
         """What is there."""
         return self._stored
 
@@ -78,7 +78,7 @@ class MemoryStore:
         """Keep it."""
         if version != self._stored.version:
             raise LostRaceError
-        self._stored = Stored(material, str(int(version or "0") + 1))
+        self._stored = StoredMaterial(material, str(int(version or "0") + 1))
 
 
 def _no_password() -> str:
@@ -95,7 +95,7 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def load(self) -> Stored:
+    async def load(self) -> StoredMaterial:
         """What the files hold. Raises `KubeError` for files that are no certificate with its key and its CA."""
         # Of a mounted Secret kubelet changes all files at once, by one link: those of one version are read.
         versions = self._folder / "..data"
@@ -107,8 +107,8 @@ class FolderStore:
             context.load_cert_chain(paths[0], paths[1], password=_no_password)
             context.load_verify_locations(paths[2])
         except OSError as error:  # which SSLError is
-            raise KubeError(f"{self._folder} must contain matching {', '.join(GIVEN_FILES)}: {error}") from error
-        return Stored(Material((KeyPair(bundle, b""),), KeyPair(chain, key)))
+            raise KubeError(f"cannot load {', '.join(GIVEN_FILES)} from {self._folder}: {error}") from error
+        return StoredMaterial(Material((KeyPair(bundle, b""),), KeyPair(chain, key)))
 
     async def save(self, material: Material, version: str) -> None:
         """Never asked for."""
@@ -125,13 +125,13 @@ class SecretStore:
         self._namespace = namespace
         self._name = name
 
-    async def load(self) -> Stored:
+    async def load(self) -> StoredMaterial:
         """What the Secret holds. Raises `KubeError`."""
         try:
             secret = await self._client.get(SECRETS, self._name, self._namespace)
         except NotFoundError:
-            return Stored(None)
-        return Stored(self._decode(secret.data.get(_KEY, b"")), secret.metadata.resource_version)
+            return StoredMaterial(None)
+        return StoredMaterial(self._decode(secret.data.get(_KEY, b"")), secret.metadata.resource_version)
 
     async def save(self, material: Material, version: str) -> None:
         """Create the Secret, or write it over. Raises `KubeError`."""

@@ -16,12 +16,12 @@ class SchedulerReason(ExplainedReason):
     PREEMPTING = (
         "Preempting",
         "Pod",
-        "Lower-priority pods are evicted to make room for this pod on the node named in the message.",
+        "Lower-priority pods are being evicted to make room for this pod on the node named in the message.",
     )
     PREEMPTED = (
         "Preempted",
         "Pod",
-        "The pod is evicted to make room for a higher-priority pod.",
+        "The pod was evicted to make room for a higher-priority pod.",
         "Give the pod a higher priority if it must not be evicted.",
     )
     PREEMPTION_NOT_ENOUGH = (

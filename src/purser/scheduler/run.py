@@ -440,7 +440,7 @@ def _tls(keeper: CertificateKeeper, client_ca_file: Path | None) -> ssl.SSLConte
         try:
             trust_clients(context, client_ca_file)
         except OSError as error:
-            raise ConfigError(f"{client_ca_file} must contain the CA of client certificates: {error}") from error
+            raise ConfigError(f"cannot load the client CA file {client_ca_file}: {error}") from error
     return context
 
 

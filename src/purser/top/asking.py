@@ -335,7 +335,7 @@ def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
-        raise ConfigError(f"{ca_file} must contain the CA of the scheduler's certificate: {error}") from error
+        raise ConfigError(f"cannot load the scheduler's CA file {ca_file}: {error}") from error
 
 
 def _error(status: int, message: str) -> ReadAnswerError:

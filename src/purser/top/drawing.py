@@ -166,7 +166,7 @@ def _empty_view_text(shown: Shown) -> str:
         TopView.NODES: "no node has published GPUs",
         TopView.GPUS: "no node has published GPUs",
         TopView.PODS: "no pod holds a GPU",
-        TopView.WAITING: "no pod waits for GPUs",
+        TopView.WAITING: "no pods are waiting for GPUs",
     }[shown.screen.view]
 
 

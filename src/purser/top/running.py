@@ -164,21 +164,21 @@ class Top:
         if self._asking is not None:
             self._asking.cancel()
         screen, state = self._screen, self._source.state or _EMPTY
-        things = dict(rows_of_view(screen.view, state))
-        thing = things.get(screen.choice.key)
-        if thing is None:
+        subjects = dict(rows_of_view(screen.view, state))
+        subject = subjects.get(screen.choice.key)
+        if subject is None:
             self._page = []
             return
         now = self._clock.now().timestamp()
-        fields = [f"{column.head:<12} {clean(column.read(thing))}" for column in columns_of(screen.view, now)]
+        fields = [f"{column.head:<12} {clean(column.read(subject))}" for column in columns_of(screen.view, now)]
         self._page = fields
         if screen.view in (TopView.PODS, TopView.WAITING):
             self._page = [*fields, "", "asking why ..."]
-            self._asking = asyncio.ensure_future(self._explain(fields, thing.namespace, thing.pod))
+            self._asking = asyncio.ensure_future(self._explain(fields, subject.namespace, subject.pod))
         elif screen.view is TopView.NODES:
-            self._page = [*fields, "", *holder_lines(state, thing.name)]
+            self._page = [*fields, "", *holder_lines(state, subject.name)]
         else:
-            self._page = [*fields, "", *holder_lines(state, thing[0].name, thing[1].uuid)]
+            self._page = [*fields, "", *holder_lines(state, subject[0].name, subject[1].uuid)]
 
     async def _explain(self, fields: list[str], namespace: str, pod: str) -> None:
         try:

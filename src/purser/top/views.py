@@ -28,9 +28,9 @@ class TopColumn(Generic[T]):
     wide: bool = False
     """Only where there is room for it, and with ``-o wide``."""
 
-    def key(self, thing: T) -> Any:
+    def key(self, subject: T) -> Any:
         """By which rows are sorted."""
-        return str(self.read(thing)) if self.order is None else self.order(thing)
+        return str(self.read(subject)) if self.order is None else self.order(subject)
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,12 @@ def rows_of_view(view: TopView, state: ClusterState) -> list[tuple[str, Any]]:
 def table_of(view: TopView, state: ClusterState, now: float, *, sort: int = 0, down: bool = False) -> ViewTable:
     """All rows of a view, by the column ``sort``; ``down``: the other way round."""
     columns = columns_of(view, now)
-    things = rows_of_view(view, state)
+    subjects = rows_of_view(view, state)
     order = columns[sort % len(columns)]
-    things.sort(key=lambda each: order.key(each[1]), reverse=down)
+    subjects.sort(key=lambda keyed: order.key(keyed[1]), reverse=down)
     rows = [
-        Row(name, tuple(_cell(column.read(thing)) for column in columns), _style(view, thing)) for name, thing in things
+        Row(key, tuple(_cell(column.read(subject)) for column in columns), _style(view, subject))
+        for key, subject in subjects
     ]
     return ViewTable(
         heads=tuple(column.head for column in columns),
@@ -241,7 +242,7 @@ def table_of(view: TopView, state: ClusterState, now: float, *, sort: int = 0, d
         wide=tuple(column.wide for column in columns),
         rows=tuple(rows),
         widths=_widths([column.head for column in columns], rows),
-        total=len(things),
+        total=len(subjects),
     )
 
 
@@ -267,14 +268,14 @@ def _widths(heads: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _style(view: TopView, thing: Any) -> Style:
+def _style(view: TopView, subject: Any) -> Style:
     """How a row stands out: what is closed or full, and how long it waits says enough by itself."""
     if view is TopView.NODES:
-        styles = {_HEALTH.get(gpu.health, Style.PLAIN) for gpu in thing.gpus}
-        styles |= {Style.FAINT} if thing.cordoned else set()
+        styles = {_HEALTH.get(gpu.health, Style.PLAIN) for gpu in subject.gpus}
+        styles |= {Style.FAINT} if subject.cordoned else set()
         return next((style for style in (Style.BAD, Style.FAINT) if style in styles), Style.PLAIN)
     if view is TopView.GPUS:
-        return _HEALTH.get(thing[1].health, Style.PLAIN)
+        return _HEALTH.get(subject[1].health, Style.PLAIN)
     return Style.PLAIN
 
 

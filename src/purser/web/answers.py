@@ -13,7 +13,7 @@ from purser.usage import PrometheusError
 
 log = structlog.get_logger("purser.web")
 
-SEE_LOG_MESSAGE = "The use of GPUs cannot be read: Purser's log has the details."
+SEE_LOG_MESSAGE = "The use of GPUs is unavailable: see the log of purser web."
 """All that viewers of one namespace are told: what Prometheus says may name anything."""
 BUSY_MESSAGE = "Prometheus is slow, and others are waiting for it: reload the page to try again."
 _RETRY_AFTER_S = 60.0

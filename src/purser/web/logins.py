@@ -131,7 +131,7 @@ class LoginAccess:
         except KubeError as error:
             log.warning("Cannot read the scheduler's read API", error=str(error))
             raise web.HTTPServiceUnavailable(
-                text="The scheduler's read API cannot be read: try again later, or see Purser's log."
+                text="The scheduler's read API is unavailable: try again later, or see the log of purser web."
             ) from error
 
     def _form(self, request: web.Request, message: str, then: str, namespace: str, status: int = 200) -> web.Response:

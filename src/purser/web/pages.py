@@ -253,7 +253,7 @@ class Pages:
                 return self.page(request, "message.html", {"heading": heading, "text": error.text}, error.status)
             except Exception:
                 log.exception("Failed to build a page", path=request.path)
-                values = {"heading": "Error in Purser", "text": "Purser's log has the details."}
+                values = {"heading": "Error in Purser", "text": "See the log of purser web."}
                 return self.page(request, "message.html", values, 500)
 
         return shown

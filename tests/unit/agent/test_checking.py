@@ -138,7 +138,7 @@ REMOVED = [
     ("run/containerd/containerd.sock", "container runtime", WARNING, "no containerd"),
     ("run/cdi/gpu.yaml", "CDI", ABSENT, "does not require one"),
     ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "only ld.so.preload"),
-    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "nvidia-cuda-mps-control was not found"),
+    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "nvidia-cuda-mps-control was not found under "),
     ("var/lib/kubelet/config.yaml", "kubelet's files", WARNING, "cannot read"),
 ]
 

@@ -10,6 +10,7 @@ from tests.unit.cli.typed import here
 from purser.cli.output import FAILED, MISUSED
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.parts import BankSpares, MemoryLocation
+from purser.lab.driver.profiles import NodeProfile
 from purser.lab.folders import NodeFolders, node_folders
 from purser.lab.kubelet.runtime import ContainerRecord
 
@@ -55,6 +56,19 @@ def test_gpus_are_listed_as_they_are(lab: FolderLab) -> None:
     found = yaml.safe_load(lab.done("list", "t4-0", "-o", "yaml"))
     assert [each["state"] for each in found] == ["Answers", "Hangs", "Lost", "Answers"]
     assert (found[2]["last_xid"], found[2]["uuid"], found[2]["model"]) == (79, lab.t4.uuids[2], "Tesla T4")
+
+
+def test_a_list_with_nothing_in_it_says_of_which_nodes(lab: FolderLab) -> None:
+    says = {
+        "The lab has no MIG devices.": ("mig", "list"),
+        "Node a100-0 has no MIG devices.": ("mig", "list", "a100-0"),
+        "No processes are running on the GPUs of the lab.": ("process", "list"),
+        "No processes are running on the GPUs of node t4-0.": ("process", "list", "t4-0"),
+    }
+    assert {text: lab.gpu(*words) for text, words in says.items()} == {text: (0, "", f"{text}\n") for text in says}
+    profile = NodeProfile(description="none", driver_version="550.54.15", cuda_version="12.4", gpus=())
+    SimulatedDriver.create(lab.folders[1].driver, "t4-0", profile, kind=DriverKind.PYTHON)
+    assert lab.gpu("list", "t4-0") == (0, "", "Node t4-0 has no GPUs.\n")
 
 
 def test_faults_are_put_in_and_taken_away(lab: FolderLab) -> None:

@@ -15,7 +15,10 @@ from tests.unit.cli.typed import here
         (("--scheduler", "https://a", "-n", "team-a"), "--namespace requires --scheduler and --token-file"),
         (("--scheduler", "https://a", "--context", "x"), "--scheduler cannot be used with --kubeconfig or --context"),
         (("--scheduler", "http://a"), "http://a is not a read API address: must be https://HOST:PORT"),
-        (("--scheduler", "https://a", "--certificate-authority", "/no/ca"), "/no/ca must contain the CA"),
+        (
+            ("--scheduler", "https://a", "--certificate-authority", "/no/ca"),
+            "cannot load the scheduler's CA file /no/ca: ",
+        ),
         (("--kubeconfig", "/no/config"), "/no/config"),
         (("--prometheus", "here"), "invalid value 'here' for --prometheus: must be a URL"),
         (

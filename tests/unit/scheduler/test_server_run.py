@@ -294,8 +294,8 @@ async def test_a_secret_without_a_key_ends_the_process_with_its_own_error(world)
         ({"extender_address": "node.example"}, "extender-client-ca-file"),
         ({"extender_address": "127.0.0.1.example"}, "extender-client-ca-file"),
         ({"webhook_client_names": ("kube-apiserver",)}, "set both"),
-        ({"webhook_client_ca_file": Path("/nowhere")}, "/nowhere must contain the CA"),
-        ({"extender_client_ca_file": Path("/dev/null")}, "/dev/null must contain the CA"),
+        ({"webhook_client_ca_file": Path("/nowhere")}, "cannot load the client CA file /nowhere: "),
+        ({"extender_client_ca_file": Path("/dev/null")}, "cannot load the client CA file /dev/null: "),
     ],
     ids=str,
 )

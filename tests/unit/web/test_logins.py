@@ -216,7 +216,7 @@ async def test_where_the_scheduler_is_away_pages_say_so_and_work_again_afterward
     api.is_away = True
     async with server(api) as url, browser(url) as client:
         status, _, text = await log_in(client, "admin")
-        assert status == 503 and "read API cannot be read" in text and "https://read-api" not in text
+        assert status == 503 and "read API is unavailable" in text and "https://read-api" not in text
         api.is_away = False
         assert (await log_in(client, "admin"))[0] == 303
 

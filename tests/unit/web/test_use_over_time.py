@@ -140,7 +140,7 @@ async def test_who_sees_one_namespace_sees_the_use_of_its_pods_but_of_no_gpu():
         assert "Memory in GiB" in await text_of(client, "/pods/default/holder")
         fake.status = 500
         failed = await text_of(client, "/pods/default/holder?since=7d")
-        assert "log has the details" in failed and "Prometheus at" not in failed
+        assert "see the log of purser web" in failed and "Prometheus at" not in failed
 
 
 async def test_names_cannot_change_what_is_asked():
@@ -244,7 +244,7 @@ async def test_viewers_of_a_namespace_are_not_told_where_prometheus_is_or_what_i
     async with used("team-b") as (client, fake, _):
         fake.status = 500
         text = await text_of(client, "/use")
-        assert "Purser&#39;s log has the details" in text and LOCAL_ADDRESS not in text
+        assert "see the log of purser web" in text and LOCAL_ADDRESS not in text
 
 
 async def test_what_could_not_be_read_is_read_again_soon_however_long_the_time():

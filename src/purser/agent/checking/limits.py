@@ -58,7 +58,6 @@ def _mps_result(settings: AgentSettings) -> CheckResult:
     roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root) or (settings.host_root,)
     found: Path | None = next((root / name for root in roots for name in _MPS_CONTROL if (root / name).exists()), None)
     if found is None:
-        return CheckResult(
-            "MPS", CheckState.ABSENT, "nvidia-cuda-mps-control was not found in the driver's root folder"
-        )
+        places = " or ".join(map(str, roots))
+        return CheckResult("MPS", CheckState.ABSENT, f"nvidia-cuda-mps-control was not found under {places}")
     return CheckResult("MPS", CheckState.OK, f"found {found}")

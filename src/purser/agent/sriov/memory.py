@@ -32,7 +32,7 @@ class SeenDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     pf_aliases: tuple[str, ...] = ()
 
 
-Seen = Mapping[str, SeenDevice]
+SeenDevices = Mapping[str, SeenDevice]
 """By kubelet's id."""
 
 _file: JsonReader[dict[str, SeenDevice]] = JsonReader(
@@ -40,7 +40,7 @@ _file: JsonReader[dict[str, SeenDevice]] = JsonReader(
 )
 
 
-def complete_from_memory(node: NodeDevices, seen: Seen, held: Collection[str] | None) -> NodeDevices:
+def complete_from_memory(node: NodeDevices, seen: SeenDevices, held: Collection[str] | None) -> NodeDevices:
     """The node with what cannot be seen now. ``held``: ids that containers hold; None: not known, any may be."""
     return msgspec.structs.replace(
         node,
@@ -79,7 +79,7 @@ def _complete_device(device: SriovDevice, seen: SeenDevice, is_held: bool) -> Sr
     return msgspec.structs.replace(known, p_key=device.p_key or seen.p_key, rdma=device.rdma or seen.rdma)
 
 
-def read_seen(path: Path) -> Seen:
+def read_seen(path: Path) -> SeenDevices:
     """The file; nothing where there is none that can be read."""
     try:
         return _file.read(read_head(path, _MAX_SEEN_BYTES + 1))
@@ -90,7 +90,7 @@ def read_seen(path: Path) -> Seen:
         return {}
 
 
-def write_seen(path: Path, seen: Seen) -> None:
+def write_seen(path: Path, seen: SeenDevices) -> None:
     """Keep it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, msgspec.json.encode(seen, order="sorted"))

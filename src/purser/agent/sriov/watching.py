@@ -25,7 +25,7 @@ from purser.agent.settings import AgentSettings
 from purser.agent.sriov.arbiter import SriovArbiter
 from purser.agent.sriov.ddp import DdpPackages, read_node
 from purser.agent.sriov.files import DeviceInfoFiles, SriovCdiFiles
-from purser.agent.sriov.memory import Seen, complete_from_memory, read_seen, seen_of, write_seen
+from purser.agent.sriov.memory import SeenDevices, complete_from_memory, read_seen, seen_of, write_seen
 from purser.agent.sriov.neighbours import GpuNeighbours
 from purser.agent.sriov.sysfs import RoutesError, SriovTree
 from purser.agent.threads import run_in_thread
@@ -80,7 +80,7 @@ class SriovPlugins:
         self._text: bytes | None = None
         self._config: SriovConfig | None = None
         self._applied: SriovConfig | None = None
-        self._seen: Seen | None = None
+        self._seen: SeenDevices | None = None
         self._listed: Mapping[str, str] | None = None
         self._pods: Sequence[api_pb2.PodResources] = ()
         self._answered: dict[str, tuple[str, float]] = {}

@@ -36,7 +36,7 @@ class Recording:
 
     def changes(self, at: float) -> list[Note]:
         """What may be different from what was noted last; empty: nothing."""
-        return self._changes(at, is_moment=False)
+        return self._take_changes(at, is_moment=False)
 
     def planned(self, at: float) -> list[Note]:
         """A plan is made now."""
@@ -44,15 +44,15 @@ class Recording:
 
     def bound(self, at: float, uid: str) -> list[Note]:
         """The API server has a pod's Binding."""
-        return [*self._changes(at, is_moment=True), PodBound(uid)]
+        return [*self._take_changes(at, is_moment=True), PodBound(uid)]
 
     def gone(self, at: float, uid: str) -> list[Note]:
         """A pod that was not bound waits no more."""
-        return [*self._changes(at, is_moment=True), PodGone(uid)]
+        return [*self._take_changes(at, is_moment=True), PodGone(uid)]
 
     def judged(self, at: float, asked: DecisionInputs, found: Evaluation, verb: str) -> list[Note]:
         """A pod was judged on nodes just now."""
-        notes, arrays = self._changes(at, is_moment=True), self._evaluator.arrays
+        notes, arrays = self._take_changes(at, is_moment=True), self._evaluator.arrays
         if self._moves != arrays.moves:
             self._moves, self._names = arrays.moves, tuple(arrays.names)
         refusals = {} if found.fits else found.refusals
@@ -64,11 +64,11 @@ class Recording:
         self, at: float, asked: DecisionInputs, node: str, found: Placement | Refusal, *, is_early: bool = False
     ) -> list[Note]:
         """A pod was given devices of a node just now, or found not to fit."""
-        notes = self._changes(at, is_moment=True)
+        notes = self._take_changes(at, is_moment=True)
         notes.append(PlacedNote(asked, node, found, self._evaluator.arrays.clock, is_early))
         return notes
 
-    def _changes(self, at: float, *, is_moment: bool) -> list[Note]:
+    def _take_changes(self, at: float, *, is_moment: bool) -> list[Note]:
         changes, mix = self._fleet.changes_since(self._as_of), self._mix.mix
         if changes.now == self._as_of and mix is self._noted_mix:
             return [Moment(at)] if is_moment else []

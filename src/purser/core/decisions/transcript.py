@@ -83,7 +83,7 @@ class Transcript:
         for note in notes:
             match note:
                 case ChangesNote():
-                    yield from self._changes(note)
+                    yield from self._record_changes(note)
                 case JudgedNote():
                     yield from self._record_judged(note)
                 case PlacedNote():
@@ -91,7 +91,7 @@ class Transcript:
                 case _:
                     yield note
 
-    def _changes(self, note: ChangesNote) -> list[Record]:
+    def _record_changes(self, note: ChangesNote) -> list[Record]:
         found: list[Record] = [NodeGone(self._forget_node(name)) for name in note.gone]
         came = [each.name for each in note.nodes if each.name not in self._nodes]
         for each in sorted(note.nodes, key=lambda each: each.name):

@@ -3,7 +3,7 @@
 from purser.core.features.facts import (
     LabelFacts,
     NodeSharing,
-    Replicated,
+    Replication,
     sharing_of,
 )
 from purser.core.features.labels import labels_of
@@ -17,7 +17,7 @@ __all__ = [
     "LabelFacts",
     "Labels",
     "NodeSharing",
-    "Replicated",
+    "Replication",
     "changes",
     "is_feature_label",
     "labels_of",

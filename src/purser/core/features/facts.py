@@ -8,7 +8,7 @@ from purser.core.device.gpus import NodeGpu
 from purser.core.sharing import MigStrategy, PluginFile, SharingStrategy, active
 
 
-class Replicated(msgspec.Struct, frozen=True):
+class Replication(msgspec.Struct, frozen=True):
     """A resource of which each device is handed out several times."""
 
     replicas: int
@@ -20,7 +20,7 @@ class NodeSharing(msgspec.Struct, frozen=True):
     """What is handed out several times. Shares of a GPU's memory are not replicas."""
 
     kind: SharingStrategy = SharingStrategy.NONE
-    resources: Mapping[str, Replicated] = {}
+    resources: Mapping[str, Replication] = {}
     """By resource, such as nvidia.com/gpu."""
 
     @property
@@ -34,11 +34,11 @@ def sharing_of(file: PluginFile) -> NodeSharing:
     """The device plugin's file on this resource. Of two entries for one resource the first is reported; so is an entry
     that replicates only some of its devices."""
     kind, replicas = active(file.sharing)
-    resources: dict[str, Replicated] = {}
+    resources: dict[str, Replication] = {}
     if replicas is not None:
         for entry in replicas.resources:
             is_renamed = replicas.advertised_as(entry) != entry.name
-            resources.setdefault(entry.name, Replicated(entry.replicas, is_renamed))
+            resources.setdefault(entry.name, Replication(entry.replicas, is_renamed))
     return NodeSharing(kind, resources)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
 from purser.core.device.resources import mig_resource
-from purser.core.features.facts import LabelFacts, NodeSharing, Replicated
+from purser.core.features.facts import LabelFacts, NodeSharing, Replication
 from purser.core.features.values import Labels, label_value
 from purser.core.names import GPU_RESOURCE, MODEL_LABEL_PREFIX
 from purser.core.sharing import MigStrategy, SharingStrategy
@@ -127,7 +127,7 @@ def _mig_device_labels(resource: str, sharing: NodeSharing, count: int, gpu: Nod
 
 def _base(resource: str, sharing: NodeSharing | None, count: int, model: str, ending: str = "") -> Labels:
     """Labels that every resource has. ``sharing`` is None for resources that are never shared."""
-    replicated = Replicated(0) if sharing is None else sharing.resources.get(resource) or Replicated(1)
+    replicated = Replication(0) if sharing is None else sharing.resources.get(resource) or Replication(1)
     is_shared = sharing is not None and replicated.replicas > 1
     if is_shared and not replicated.is_renamed:
         ending += _SHARED

@@ -34,10 +34,10 @@ from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import NO_USAGE, Ledger, Usage, pod_usage
 from purser.core.mig.on_demand import taken_mask
 from purser.core.model import NVIDIA, Device, NodeInventory
-from purser.core.sriov.pairs import Taken, taken_by_grants
+from purser.core.sriov.pairs import TakenDevices, taken_by_grants
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
-_NO_TAKEN_POOLS: Taken = MappingProxyType({})
+_NO_TAKEN_POOLS: TakenDevices = MappingProxyType({})
 
 
 class DeviceState(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +93,7 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     """Equal for nodes whose devices are equal but for their uuids."""
     kubelet: KubeletSnapshot | None = None
     """What its kubelet will decide from; None where kubelet refuses nothing that has room."""
-    pools_taken: Taken = _NO_TAKEN_POOLS
+    pools_taken: TakenDevices = _NO_TAKEN_POOLS
     """What grants have of its SR-IOV pools."""
 
     @property
@@ -136,7 +136,7 @@ def _with_usage(
     usage: Mapping[str, Usage],
     kubelet: KubeletSnapshot | None,
     disputes: Mapping[str, str],
-    pools_taken: Taken = _NO_TAKEN_POOLS,
+    pools_taken: TakenDevices = _NO_TAKEN_POOLS,
 ) -> NodeState:
     states = tuple(
         DeviceState(s.device, usage.get(s.device.uuid, NO_USAGE), s.cordoned, disputes.get(s.device.uuid, ""))
@@ -400,7 +400,7 @@ class Fleet:
                 usage, kubelet = self.ledger.usage(name), self._kubelet(node.inventory)
                 self._put(_with_usage(node, usage, kubelet, self.disputes(name), self._pools_taken(node.inventory)))
 
-    def _pools_taken(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Taken:
+    def _pools_taken(self, inventory: NodeInventory, gone: Collection[str] = ()) -> TakenDevices:
         if not inventory.pools:
             return _NO_TAKEN_POOLS
         return taken_by_grants(grant for grant in self.ledger.grants(inventory.node) if grant.pod_uid not in gone)

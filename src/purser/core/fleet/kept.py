@@ -7,7 +7,7 @@ import msgspec
 
 from purser.core.ledger import NO_USAGE, Usage, pod_usage
 from purser.core.model import Grant
-from purser.core.sriov.pairs import Taken, taken_by_grants
+from purser.core.sriov.pairs import TakenDevices, taken_by_grants
 
 
 class NominatedUsage(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class NominatedUsage(msgspec.Struct, frozen=True):
 
     usage: Mapping[str, Usage] = {}
     """Of its devices, by uuid."""
-    pools: Taken = {}
+    pools: TakenDevices = {}
     """Of its SR-IOV pools."""
 
     def __bool__(self) -> bool:

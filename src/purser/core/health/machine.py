@@ -74,7 +74,7 @@ class HealthCause(msgspec.Struct, frozen=True):
     """The first probe that showed nothing of it, nor of anything else that keeps pods off; None: the last one did."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ProbeHistory(msgspec.Struct, frozen=True):
     """What earlier probes showed, to see what changed."""
 
     ecc_uncorrected: int | None = None
@@ -97,7 +97,7 @@ class GpuHealth(msgspec.Struct, frozen=True):
 
     causes: tuple[HealthCause, ...] = ()
     """In the order in which they came."""
-    seen: Seen = Seen()
+    seen: ProbeHistory = ProbeHistory()
 
     @property
     def cause(self) -> HealthCause | None:
@@ -211,12 +211,12 @@ def _advice(xid: int, state: HealthState, *, reports_recovery_action: bool) -> s
     return ADVICE[state]
 
 
-def _observe(before: Seen, signs: Signs, now: float) -> Seen:
+def _observe(before: ProbeHistory, signs: Signs, now: float) -> ProbeHistory:
     """What is known after a probe. A counter that was not read stays as it was."""
     rows, links = signs.remapped_rows, signs.nvlinks
     slow_since = now if before.slow_since is None else before.slow_since
     isolated_since = now if before.isolated_since is None else before.isolated_since
-    return Seen(
+    return ProbeHistory(
         ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
         remaps_rows=before.remaps_rows or rows is not None,
         remapping_pending=before.remapping_pending if rows is None else rows.pending,
@@ -228,7 +228,9 @@ def _observe(before: Seen, signs: Signs, now: float) -> Seen:
     )
 
 
-def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: float) -> Iterator[HealthCause]:
+def _causes(
+    before: ProbeHistory, seen: ProbeHistory, signs: Signs, policy: XidPolicy, now: float
+) -> Iterator[HealthCause]:
     """What this probe shows to be wrong."""
     if signs.fault is not None:
         state = after_fault(signs.fault.kind)
@@ -248,7 +250,7 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: floa
         yield HealthCause(Sign.CLOCKS, HealthState.DEGRADED, words, "Check the node's cooling and power supply")
 
 
-def _memory_causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
+def _memory_causes(before: ProbeHistory, seen: ProbeHistory, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
     """A GPU that remaps rows contains most errors and goes on; one that only retires pages needs the reset that Xid 48
     asks for, for as long as the counter of errors since the driver was loaded is not back at zero."""
     degraded = HealthState.DEGRADED
@@ -278,7 +280,7 @@ def _memory_causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) ->
         )
 
 
-def _nvlink_causes(before: Seen, seen: Seen, links: NvLinks) -> Iterator[HealthCause]:
+def _nvlink_causes(before: ProbeHistory, seen: ProbeHistory, links: NvLinks) -> Iterator[HealthCause]:
     advice = "Check the NVLinks with nvidia-smi nvlink"
     if lost_links := links.down & seen.nvlinks_up:
         words = f"{portion(len(lost_links), len(seen.nvlinks_up), 'NVLink')} down"

@@ -40,7 +40,7 @@ class Turn(msgspec.Struct, frozen=True):
     """It runs already, and kubelet does not know all pods yet."""
 
 
-Allocated = tuple[KubeletState, Rejection | None, Reusable]
+AllocationResult = tuple[KubeletState, Rejection | None, Reusable]
 """The state after an allocation, why it failed, and what the next container may use again."""
 
 
@@ -89,7 +89,7 @@ def pod_hints(node: KubeletNode, state: KubeletState, pod: KubeletPod) -> Sequen
 
 def allocate(
     node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable
-) -> Generator[Ask, Answer, Allocated]:
+) -> Generator[Ask, Answer, AllocationResult]:
     """Give one container what it asks for. The first manager that cannot ends it; what others gave before stays.
 
     Each manager frees what inactive pods hold when its turn comes: one that is not reached does not.
@@ -103,7 +103,7 @@ def allocate(
 
 def _allocate_devices(
     node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable
-) -> Generator[Ask, Answer, Allocated]:
+) -> Generator[Ask, Answer, AllocationResult]:
     if turn.active is not None:
         state = replace(state, devices=devicemanager.free_all_but(state.devices, turn.active))
     state, error, left = yield from devicemanager.allocate(
@@ -112,7 +112,7 @@ def _allocate_devices(
     return state, _unexpected_error(ResourceManager.DEVICE, turn, error), replace(reusable, devices=left)
 
 
-def _allocate_cpus(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> Allocated:
+def _allocate_cpus(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> AllocationResult:
     before = state.cpus if turn.active is None else cpumanager.free_all_but(state.cpus, turn.active)
     cpus, refused, left = cpumanager.allocate(node, before, turn.pod, turn.container, turn.hint.mask, reusable.cpus)
     refusal = (
@@ -123,7 +123,7 @@ def _allocate_cpus(node: KubeletNode, state: KubeletState, turn: Turn, reusable:
     return replace(state, cpus=cpus), refusal, replace(reusable, cpus=left)
 
 
-def _allocate_memory(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> Allocated:
+def _allocate_memory(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> AllocationResult:
     before = _memory(node, state)
     if before is None:
         return state, None, reusable

@@ -17,18 +17,19 @@ OBJECT_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _SPACES = " \t\r\n"
 """What separates words: Kubernetes' own four, and no others that Unicode knows."""
 
-_BLANKS = f"[{_SPACES}]*"
+_OPTIONAL_SPACE = f"[{_SPACES}]*"
 _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
-_SET = re.compile(rf"(?P<key>{_KEY})[{_SPACES}]+(?P<how>in|notin){_BLANKS}\((?P<values>[^()]*)\)")
-_EQUAL = re.compile(rf"(?P<key>{_KEY}){_BLANKS}(?P<how>==|=|!=){_BLANKS}(?P<value>{_VALUE})")
-_BOUND = re.compile(rf"(?P<key>{_KEY}){_BLANKS}(?P<how>[<>]){_BLANKS}(?P<value>[+-]?[0-9]{{1,18}})")
-_EXISTS = re.compile(rf"(?P<no>!?){_BLANKS}(?P<key>{_KEY})")
+_SET = re.compile(rf"(?P<key>{_KEY})[{_SPACES}]+(?P<how>in|notin){_OPTIONAL_SPACE}\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(rf"(?P<key>{_KEY}){_OPTIONAL_SPACE}(?P<how>==|=|!=){_OPTIONAL_SPACE}(?P<value>{_VALUE})")
+_BOUND = re.compile(rf"(?P<key>{_KEY}){_OPTIONAL_SPACE}(?P<how>[<>]){_OPTIONAL_SPACE}(?P<value>[+-]?[0-9]{{1,18}})")
+_EXISTS = re.compile(rf"(?P<no>!?){_OPTIONAL_SPACE}(?P<key>{_KEY})")
 _INTEGER = re.compile("[+-]?[0-9]{1,18}")
 _COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
 
 _ANY_REQUIREMENT = "|".join(re.sub(r"\?P<\w+>", "", each.pattern) for each in (_SET, _EQUAL, _BOUND, _EXISTS))
-PATTERN = f"^{_BLANKS}(({_ANY_REQUIREMENT}){_BLANKS}(,{_BLANKS}({_ANY_REQUIREMENT}){_BLANKS})*)?$"
+_SPACED_REQUIREMENT = f"({_ANY_REQUIREMENT}){_OPTIONAL_SPACE}"
+PATTERN = f"^{_OPTIONAL_SPACE}({_SPACED_REQUIREMENT}(,{_OPTIONAL_SPACE}{_SPACED_REQUIREMENT})*)?$"
 """What `parse` accepts, as a regular expression in RE2 syntax."""
 
 

@@ -27,7 +27,7 @@ from purser.core.kubelet.state import KubeletState, PluginDevice
 from purser.core.model import ContainerRequest, DeviceRequest, PodRequest
 from purser.core.placement.kubelet_prediction import (
     DeviceMismatch,
-    Granted,
+    GrantedDevices,
     Mismatch,
     PoolMismatch,
     PredictedRejection,
@@ -54,7 +54,7 @@ class AdmittedChoice(msgspec.Struct, Generic[Choice], frozen=True):
     """What kubelet holds then, if it takes the pods in the order in which they were bound; None: it was not asked."""
 
 
-class _Rejected(msgspec.Struct, frozen=True):
+class _RejectedChoice(msgspec.Struct, frozen=True):
     """Why a choice will not do."""
 
     why: Mismatch | PredictedRejection
@@ -91,7 +91,7 @@ def _search(
     arrival_of: Callable[[Choice], Arrival],
 ) -> AdmittedChoice[Choice] | Refusal:
     """The first choice that comes to a good end: kubelet is followed before anything else is tried."""
-    ends: list[_Rejected] = []
+    ends: list[_RejectedChoice] = []
     waiting, known = deque([request]), {request.containers}
     for _ in range(MAX_TRIES):
         if not waiting:
@@ -112,17 +112,17 @@ def _search(
     return _refusal_of(kubelet, ends)
 
 
-def _end(kubelet: KubeletSnapshot, arrival: Arrival) -> KubeletState | _Rejected:
+def _end(kubelet: KubeletSnapshot, arrival: Arrival) -> KubeletState | _RejectedChoice:
     """What kubelet holds in the end, if it takes the pods as they were bound. Pods that come to it together it takes by
     their age: none of them must end badly in any order."""
     after = predict(kubelet.node, kubelet.state, (*kubelet.arrivals, arrival))
     if not isinstance(after, KubeletState):
         # One before it ends badly only where the node has changed since: that is not for this pod to find out.
-        return _Rejected(after, is_own=after.uid == arrival.pod.uid)
+        return _RejectedChoice(after, is_own=after.uid == arrival.pod.uid)
     for order in _other_orders(kubelet, arrival):
         predicted = predict(kubelet.node, kubelet.state, order)
         if not isinstance(predicted, KubeletState):
-            return _Rejected(predicted, is_own=False)
+            return _RejectedChoice(predicted, is_own=False)
     return after
 
 
@@ -222,7 +222,7 @@ def _with_devices(request: PodRequest, container: str, change: Callable[[DeviceR
     return replace(request, containers=containers)
 
 
-def _refusal_of(kubelet: KubeletSnapshot, ends: Sequence[_Rejected]) -> Refusal:
+def _refusal_of(kubelet: KubeletSnapshot, ends: Sequence[_RejectedChoice]) -> Refusal:
     """Where a choice comes to a good end but for the order, or another pod to a bad one, they are waited for."""
     if not all(end.is_own for end in ends):
         return _admission_pending(kubelet)
@@ -291,7 +291,7 @@ def _admission_pending(kubelet: KubeletSnapshot) -> Refusal:
 
 
 def restrict_to_cpu_nodes(
-    node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None
+    node: NodeState, request: PodRequest, granted: GrantedDevices, after: KubeletState | None
 ) -> PodRequest | None:
     """The request restricted to devices on the NUMA nodes where kubelet will put the pod; None where these devices are
     there.
@@ -311,7 +311,7 @@ def _kubelet_aligns_gpus(state: KubeletState) -> bool:
 
 
 def _restrict_container(
-    node: NodeState, uid: str, container: ContainerRequest, after: KubeletState, granted: Granted
+    node: NodeState, uid: str, container: ContainerRequest, after: KubeletState, granted: GrantedDevices
 ) -> ContainerRequest:
     hint = after.hints.get((uid, container.name))
     if hint is None or hint.mask is None:

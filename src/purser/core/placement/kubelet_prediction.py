@@ -13,7 +13,7 @@ from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Ask, PreferredAllocation, Rejection
 from purser.core.kubelet.state import KubeletNode, KubeletState, PluginDevice, PluginResource
 
-Granted = Mapping[str, tuple[str, ...]]
+GrantedDevices = Mapping[str, tuple[str, ...]]
 """By container, the uuids of its devices."""
 
 

@@ -13,7 +13,7 @@ from purser.core.placement.choice import ContainerStep, Pick, choices
 from purser.core.placement.granted import Positions
 from purser.core.placement.reasons import Reason, Refusal
 from purser.core.placement.sparing import Sparing
-from purser.core.sriov.pairs import FreePlace, Pairing, PoolAsk, Taken
+from purser.core.sriov.pairs import FreePlace, Pairing, PoolAsk, TakenDevices
 from purser.core.wording import counted
 
 
@@ -85,7 +85,7 @@ class PodPools:
         found = (self._asks(name, self._taken) for name in reversed(containers) if name in self._asked)
         return next((each for each in found if each), ())
 
-    def _asks(self, name: str, taken: Taken) -> tuple[PoolAsk, ...]:
+    def _asks(self, name: str, taken: TakenDevices) -> tuple[PoolAsk, ...]:
         container = self._asked[name]
         asked, allowed = dict(container.beside), dict(container.pool_numa_nodes)
         gone = self._sparing.places + Counter(taken)
@@ -96,7 +96,7 @@ class PodPools:
         )
 
 
-def _free_places(pool: NodePool, taken: Taken, numa_nodes: Collection[int] | None) -> tuple[FreePlace, ...]:
+def _free_places(pool: NodePool, taken: TakenDevices, numa_nodes: Collection[int] | None) -> tuple[FreePlace, ...]:
     """``numa_nodes``: those of which kubelet would take devices; None: it is not known to mind."""
     return tuple(
         FreePlace(pool.resource, each.id, each.switches, max(0, each.count - taken.get((pool.resource, each.id), 0)))

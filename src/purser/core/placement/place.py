@@ -18,7 +18,7 @@ from purser.core.model import ContainerKind, ContainerRequest, GpuNic, PodReques
 from purser.core.placement.granted import DeviceAssignment, Placement, placement_of
 from purser.core.placement.half_placed import HalfPlacedPod, Preference
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, restrict_to_cpu_nodes
-from purser.core.placement.kubelet_prediction import Granted
+from purser.core.placement.kubelet_prediction import GrantedDevices
 from purser.core.placement.nics import PodPools
 from purser.core.placement.reasons import Reason, Refusal
 from purser.core.placement.sparing import Sparing
@@ -82,7 +82,7 @@ def _choose_admitted(
     if node.kubelet is None:
         return choose(request)
 
-    def granted(fit: DeviceAssignment) -> Granted:
+    def granted(fit: DeviceAssignment) -> GrantedDevices:
         return {part.container: part.uuids for part in placement_of(node, request, fit).containers}
 
     def arrival(pod: KubeletPod, fit: DeviceAssignment) -> Arrival:

@@ -129,7 +129,7 @@ class _Program:
             leaving: dict[str, int] = {}
             for uid in (grant.pod_uid for grant in fleet.ledger.grants(node.name) if grant.pod_uid in evictable):
                 several = len(fleet.ledger.held(uid)) > 1  # else a part of it would leave a part of them
-                leaving[uid] = self._variable(
+                leaving[uid] = self._add_variable(
                     WAITING_POD_PRICE if evictable[uid].returns else LOST_POD_PRICE, 1, is_integer=several
                 )
                 if evictable[uid].returns:
@@ -137,10 +137,10 @@ class _Program:
                 for pool, mib in self._held(uid, pools).items():
                     self._capacity[pool].append((leaving[uid], -float(mib)))
             self._empty(node, leaving, whole, node.name in nodes)
-        self._limit([(room, -1.0) for room in self._rooms], -self._wish.nodes)
+        self._add_limit([(room, -1.0) for room in self._rooms], -self._wish.nodes)
         self._assign_places()
         for pool, terms in self._capacity.items():
-            self._limit(terms, free[pool])
+            self._add_limit(terms, free[pool])
 
     def _empty(
         self, node: NodeState, leaving: Mapping[str, int], whole: Mapping[_Pool, set[int]], can_hold_room: bool
@@ -164,20 +164,22 @@ class _Program:
             if usable(state):
                 room_pools.append((_pool(state), gpu))
         takers = (
-            [(self._wish.gpus, self._room(room_pools))] if can_hold_room and len(room_pools) >= self._wish.gpus else []
+            [(self._wish.gpus, self._add_room(room_pools))]
+            if can_hold_room and len(room_pools) >= self._wish.gpus
+            else []
         )
         for pool, number in here.items():
             for count in sorted(count for count in whole.get(pool, ()) if count <= number):
-                place = self._variable(0, number // count)
+                place = self._add_variable(0, number // count)
                 self._places[pool, count].append(place)
                 takers.append((count, place))
         self._distribute_gpus(takers, idle, emptied)
 
     def _add_idle_gpu(self, leaving: Iterable[int]) -> int:
         """Whether a GPU becomes idle: all who hold it leave."""
-        gpu = self._variable(0, 1)
+        gpu = self._add_variable(0, 1)
         for each in leaving:
-            self._limit([(gpu, 1.0), (each, -1.0)], 0)
+            self._add_limit([(gpu, 1.0), (each, -1.0)], 0)
         return gpu
 
     def _distribute_gpus(self, takers: Sequence[tuple[int, int]], idle: int, emptied: Sequence[int]) -> None:
@@ -188,19 +190,19 @@ class _Program:
         a third of its GPUs is idle.
         """
         gained = [(gpu, -1.0) for gpu in emptied]
-        self._limit([*((taker, float(count)) for count, taker in takers), *gained], idle)
+        self._add_limit([*((taker, float(count)) for count, taker in takers), *gained], idle)
         for least in sorted({count for count, _ in takers}):
             lacking = float(least - idle % least)
             larger = [(taker, lacking) for count, taker in takers if count >= least]
-            self._limit([*larger, *gained], lacking * (idle // least))
+            self._add_limit([*larger, *gained], lacking * (idle // least))
 
-    def _room(self, gpus: Sequence[tuple[_Pool, int | None]]) -> int:
+    def _add_room(self, gpus: Sequence[tuple[_Pool, int | None]]) -> int:
         """Whether room is made on a node with these GPUs, None: idle ones."""
-        room = self._variable(0, 1, is_integer=True)
+        room = self._add_variable(0, 1, is_integer=True)
         self._rooms.append(room)
         emptied = [gpu for _, gpu in gpus if gpu is not None]
         idle = len(gpus) - len(emptied)
-        self._limit([(room, float(self._wish.gpus)), *((gpu, -1.0) for gpu in emptied)], idle)
+        self._add_limit([(room, float(self._wish.gpus)), *((gpu, -1.0) for gpu in emptied)], idle)
         pool = gpus[0][0]
         if all(each == pool for each, _ in gpus):
             self._capacity[pool].append((room, float(self._wish.gpus * pool.memory_mib)))
@@ -212,13 +214,13 @@ class _Program:
         for kind, sources in self._flows.items():
             landing = []
             for need in kind.needs:
-                landing.append(self._variable(MOVED_POD_PRICE - WAITING_POD_PRICE, np.inf))
+                landing.append(self._add_variable(MOVED_POD_PRICE - WAITING_POD_PRICE, np.inf))
                 self._capacity[need.pool].append((landing[-1], float(need.mib)))
                 if need.whole:
                     landed[need.pool, need.whole].append(landing[-1])
-            self._limit([*((each, 1.0) for each in landing), *((each, -1.0) for each in sources)], 0)
+            self._add_limit([*((each, 1.0) for each in landing), *((each, -1.0) for each in sources)], 0)
         for key, each in landed.items():
-            self._limit([*((one, 1.0) for one in each), *((place, -1.0) for place in self._places[key])], 0)
+            self._add_limit([*((one, 1.0) for one in each), *((place, -1.0) for place in self._places[key])], 0)
 
     def _kind(self, request: PodRequest) -> _Kind:
         """By the one container that needs the most: where the others land counts for nothing."""
@@ -235,13 +237,13 @@ class _Program:
                 found[pools[uuid]] += usage.memory_mib
         return found
 
-    def _variable(self, price: float, most: float, *, is_integer: bool = False) -> int:
+    def _add_variable(self, price: float, most: float, *, is_integer: bool = False) -> int:
         self.prices.append(price)
         self.most.append(most)
         self.integral.append(int(is_integer))
         return len(self.prices) - 1
 
-    def _limit(self, terms: Iterable[tuple[int, float]], limit: float) -> None:
+    def _add_limit(self, terms: Iterable[tuple[int, float]], limit: float) -> None:
         self._entries += [(len(self.limits), place, value) for place, value in terms if value]
         self.limits.append(limit)
 

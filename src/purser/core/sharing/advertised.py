@@ -18,7 +18,7 @@ from purser.core.sharing.file import (
     PREFIX,
     DiscoveryFlags,
     Flags,
-    Named,
+    NamedResource,
     PluginFile,
     Replicas,
     ReplicatedResource,
@@ -269,7 +269,7 @@ def _models(gpus: Iterable[NodeGpu]) -> str:
     return ", ".join(sorted({gpu.model for gpu in gpus}))
 
 
-def _first(rules: Iterable[Named], text: str) -> str:
+def _first(rules: Iterable[NamedResource], text: str) -> str:
     return next((rule.name for rule in rules if rule.matches(text) and is_gpu_resource(rule.name)), "")
 
 

@@ -59,7 +59,7 @@ def resource_name(written: str) -> str:
     return name
 
 
-class Named(msgspec.Struct, frozen=True):
+class NamedResource(msgspec.Struct, frozen=True):
     """``resources.gpus[]``, ``resources.mig[]``: devices whose model or MIG profile matches are this resource."""
 
     pattern: str
@@ -88,8 +88,8 @@ class Named(msgspec.Struct, frozen=True):
 class NamedResources(msgspec.Struct, frozen=True):
     """``resources``."""
 
-    gpus: tuple[Named, ...] = ()
-    mig: tuple[Named, ...] = ()
+    gpus: tuple[NamedResource, ...] = ()
+    mig: tuple[NamedResource, ...] = ()
 
 
 DeviceRef = Annotated[int, msgspec.Meta(ge=0)] | str
@@ -252,7 +252,7 @@ def plugin_file(value: Any) -> ReadFile:
     try:
         tidy = normalise_keys({} if value is None else value, _FILE_TYPE, unknown, exact=_EXACT_TYPES, is_yaml=True)
         _check_version(tidy)
-        entries = ReplicatedResource, Named
+        entries = ReplicatedResource, NamedResource
         found = salvage(_set_places(tidy, problems), PluginFile, FILE, problems, whole=entries, advice=_ADVICE)
     except UnreadableError as error:
         raise SharingError(str(error)) from error
@@ -335,11 +335,11 @@ _ADVICE = {
     (ReplicatedResource, "replicas"): f"an integer from 2 to {MAX_SLOTS}",
     (ReplicatedResource, "devices"): f"all, a number of devices, or a list in which each item is {_DEVICE_FORM}",
     (Replicas, "resources"): "a list with an object for each resource: {name: nvidia.com/gpu, replicas: 2}",
-    (Named, "pattern"): "a model or a MIG profile, with * for any characters",
-    (Named, "name"): _NAME_FORM,
+    (NamedResource, "pattern"): "a model or a MIG profile, with * for any characters",
+    (NamedResource, "name"): _NAME_FORM,
 }
 
-_EXACT_TYPES = (Replicas, ReplicatedResource, Named)
+_EXACT_TYPES = (Replicas, ReplicatedResource, NamedResource)
 """What upstream decodes key by key: the names of keys are exact, and null is a value, not the lack of one."""
 
 

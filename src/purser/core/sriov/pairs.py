@@ -16,7 +16,7 @@ from purser.core.model import ContainerGrant, Device, Grant, NodePool, PcieSwitc
 from purser.core.pod.phases import phases
 from purser.core.wording import portion
 
-Taken = Mapping[tuple[str, str], int]
+TakenDevices = Mapping[tuple[str, str], int]
 """By pool and place, how many of its devices grants have."""
 
 

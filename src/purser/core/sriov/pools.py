@@ -59,7 +59,7 @@ class SriovPool(msgspec.Struct, frozen=True):
 def make_pools(config: SriovConfig, node: NodeDevices, held: Mapping[str, str]) -> tuple[SriovPool, ...]:
     """All pools of the file that are served. ``held``: by id, the resource as which a container holds the device."""
     owners = dict(held)
-    pools = [_pool(each, node.devices, held, owners) for each in config.pools]
+    pools = [_build_pool(each, node.devices, held, owners) for each in config.pools]
     return tuple(pool for pool in pools if not pool.config.is_refused)
 
 
@@ -73,7 +73,7 @@ def selector_problems(config: SriovConfig) -> list[str]:
     ]
 
 
-def _pool(
+def _build_pool(
     config: SriovPoolConfig, devices: Sequence[SriovDevice], held: Mapping[str, str], owners: dict[str, str]
 ) -> SriovPool:
     """``owners``: by id, the resource of each device that has one; those of this pool are added."""

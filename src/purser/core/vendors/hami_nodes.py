@@ -149,7 +149,10 @@ def _lists_gpus(allocatable: Mapping[str, QuantityLike]) -> bool:
     try:
         return quantity_ceil(allocatable.get(GPU_RESOURCE, 0)) > 0
     except QuantityError as error:
-        raise RegisterError(f"{GPU_RESOURCE} in the node's allocatable resources is not a valid quantity") from error
+        raise RegisterError(
+            f"{GPU_RESOURCE} in the node's allocatable resources is {str(allocatable[GPU_RESOURCE])[:64]!r}, "
+            "which is not a valid quantity"
+        ) from error
 
 
 def registration(inventory: NodeInventory, closed: Collection[str] = ()) -> str:

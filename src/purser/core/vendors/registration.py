@@ -24,6 +24,7 @@ MAX_PROBLEMS = 8
 """Of one family's devices: an event each."""
 
 _MAX_AMOUNT = 1 << 30
+_CAPACITY, _ALLOCATABLE = "capacity", "allocatable resources"
 
 Amounts = Mapping[str, QuantityLike]
 
@@ -107,7 +108,7 @@ def _devices(
     registered = read_register(family.register, text, node, odd)
     if len(registered) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(registered)} devices are registered: the maximum for a node is {MAX_NODE_DEVICES}")
-    is_listed = _amount(allocatable, family.resource) > 0
+    is_listed = _amount(allocatable, family.resource, _ALLOCATABLE) > 0
     found = []
     for each in registered:
         try:
@@ -122,15 +123,17 @@ def _counted_devices(
 ) -> Iterator[Device]:
     cores = family.cores if capacity.counted_by is CountedBy.CORES else None
     resource, each = (family.resource, 1) if cores is None else (cores.resource, cores.per_device)
-    total = _amount(listed, resource)
-    count, healthy = total // each, _amount(allocatable, resource) // each
+    total = _amount(listed, resource, _CAPACITY)
+    count, healthy = total // each, _amount(allocatable, resource, _ALLOCATABLE) // each
     if count > MAX_NODE_DEVICES:
         raise RegisterError(f"the node lists {total} {resource}: the maximum for a node is {MAX_NODE_DEVICES} devices")
     memory_mib = capacity.memory_mib
     if family.memory is not None and not memory_mib and total:
-        memory_mib = min(_amount(listed, family.memory.resource) * family.memory.unit_mib * each // total, _MAX_AMOUNT)
+        memory_mib = min(
+            _amount(listed, family.memory.resource, _CAPACITY) * family.memory.unit_mib * each // total, _MAX_AMOUNT
+        )
     numbered = family.cores if family.cores is not None and family.cores.numbered else None
-    has_numbers = numbered is not None and _amount(listed, numbered.resource) == count * numbered.per_device
+    has_numbers = numbered is not None and _amount(listed, numbered.resource, _CAPACITY) == count * numbered.per_device
     for index in range(count):
         uuid = capacity.id.format(node=node, index=index)
         of_each = each if numbered is None else numbered.per_device
@@ -178,8 +181,10 @@ def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool,
     )
 
 
-def _amount(amounts: Amounts, resource: str) -> int:
+def _amount(amounts: Amounts, resource: str, where: str) -> int:
+    """``where``: of the node, for a message."""
     try:
         return max(0, min(quantity_ceil(amounts[resource]), _MAX_AMOUNT)) if resource in amounts else 0
     except QuantityError as error:
-        raise RegisterError(f"{resource} in the node's capacity is not a valid quantity") from error
+        shown = str(amounts[resource])[:64]
+        raise RegisterError(f"{resource} in the node's {where} is {shown!r}, which is not a valid quantity") from error

@@ -110,7 +110,7 @@ async def _ask(
 ) -> Obj:
     """One webhook's `response`; raises its refusal; an unusable webhook that may be ignored answers nothing."""
     if call.dry_run and webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-        raise StatusError(400, "BadRequest", f"admission webhook {webhook['name']!r} does not support dry run")
+        raise StatusError(400, "BadRequest", f'admission webhook "{webhook["name"]}" does not support dry run')
     review = _review(call, operation, obj, old)
     try:
         answer = await _post(cluster, webhook, review)

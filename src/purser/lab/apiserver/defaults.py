@@ -101,7 +101,7 @@ def _volume(volume: Obj) -> None:
             _field_ref(item.get("fieldRef"))
 
 
-def _template(obj: Obj) -> Obj:
+def _fill_template(obj: Obj) -> Obj:
     spec: Obj = obj.setdefault("spec", {})
     template = spec.setdefault("template", {})
     pod(template)
@@ -110,7 +110,7 @@ def _template(obj: Obj) -> Obj:
 
 def deployment(obj: Obj) -> None:
     """apps/v1 Deployment."""
-    spec = _template(obj)
+    spec = _fill_template(obj)
     _fill(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
     spec["strategy"].setdefault("type", "RollingUpdate")
     if spec["strategy"]["type"] == "RollingUpdate":
@@ -119,12 +119,12 @@ def deployment(obj: Obj) -> None:
 
 def replica_set(obj: Obj) -> None:
     """apps/v1 ReplicaSet."""
-    _fill(_template(obj), replicas=1)
+    _fill(_fill_template(obj), replicas=1)
 
 
 def replication_controller(obj: Obj) -> None:
     """v1 ReplicationController: without a selector its template's labels are it, and its own, too."""
-    spec = _template(obj)
+    spec = _fill_template(obj)
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     _fill(spec, replicas=1, selector=dict(labels))
     obj["metadata"].setdefault("labels", dict(labels))
@@ -132,7 +132,7 @@ def replication_controller(obj: Obj) -> None:
 
 def daemon_set(obj: Obj) -> None:
     """apps/v1 DaemonSet."""
-    spec = _template(obj)
+    spec = _fill_template(obj)
     _fill(spec, revisionHistoryLimit=10, updateStrategy={})
     spec["updateStrategy"].setdefault("type", "RollingUpdate")
     if spec["updateStrategy"]["type"] == "RollingUpdate":
@@ -141,7 +141,7 @@ def daemon_set(obj: Obj) -> None:
 
 def stateful_set(obj: Obj) -> None:
     """apps/v1 StatefulSet."""
-    spec = _template(obj)
+    spec = _fill_template(obj)
     _fill(spec, replicas=1, revisionHistoryLimit=10, podManagementPolicy="OrderedReady", updateStrategy={})
     spec["updateStrategy"].setdefault("type", "RollingUpdate")
     if spec["updateStrategy"]["type"] == "RollingUpdate":
@@ -150,7 +150,7 @@ def stateful_set(obj: Obj) -> None:
 
 def job(obj: Obj) -> None:
     """batch/v1 Job. The server also selects the job's pods by its uid."""
-    spec = _template(obj)
+    spec = _fill_template(obj)
     _fill(spec, backoffLimit=6, completionMode="NonIndexed", suspend=False)
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
@@ -160,7 +160,7 @@ def job(obj: Obj) -> None:
 def cron_job(obj: Obj) -> None:
     """batch/v1 CronJob."""
     spec: Obj = obj.setdefault("spec", {})
-    _template(spec.setdefault("jobTemplate", {}))
+    _fill_template(spec.setdefault("jobTemplate", {}))
     _fill(
         spec,
         concurrencyPolicy="Allow",

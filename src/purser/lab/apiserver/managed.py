@@ -53,7 +53,7 @@ def read(entries: Any) -> Managers:
             continue
         if entry.get("fieldsType") != "FieldsV1":
             raise StatusError(
-                400, "BadRequest", f"metadata.managedFields: unsupported fieldsType {entry.get('fieldsType')!r}"
+                400, "BadRequest", f'metadata.managedFields: unsupported fieldsType "{entry.get("fieldsType", "")}"'
             )
         manager = FieldManager(
             entry.get("manager", ""),

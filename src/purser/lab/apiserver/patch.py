@@ -49,14 +49,14 @@ def _apply(document: Any, operation: Any) -> Any:
             value = _get(document, source)
             return _add(_remove(document, source), path, value)
         case other:
-            raise bad_request(f"unknown JSON patch operation {other!r}")
+            raise bad_request(f'unknown JSON patch operation "{other or ""}"')
 
 
 def _pointer(text: Any) -> list[str]:
     if text == "":
         return []
     if not isinstance(text, str) or not text.startswith("/"):
-        raise bad_request(f"JSON pointer must start with a slash: {text!r}")
+        raise bad_request(f'JSON pointer must start with a slash: "{text or ""}"')
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
@@ -69,12 +69,12 @@ def _step(container: Any, key: str) -> Any:
         return container[key]
     if isinstance(container, list):
         return container[_position(container, key, len(container) - 1)]
-    raise _failed(f"path {key!r} does not exist")
+    raise _failed(f'path "{key}" does not exist')
 
 
 def _position(container: list[Any], key: str, last: int) -> int:
     if not key.isdigit() or int(key) > last:
-        raise _failed(f"index {key!r} is out of bounds for a list of length {len(container)}")
+        raise _failed(f'index "{key}" is out of bounds for a list of length {len(container)}')
     return int(key)
 
 
@@ -94,7 +94,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(parent, dict):
         parent[path[-1]] = value
     else:
-        raise _failed(f"cannot add {path[-1]!r} to a {type(parent).__name__}")
+        raise _failed(f'cannot add "{path[-1]}" to a {type(parent).__name__}')
     return document
 
 

@@ -22,7 +22,7 @@ def strategic_patch(target: Obj, patch: Obj, schema: Schema) -> Obj:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise bad_request(f"unable to process the patch: unknown $patch directive {directive!r}")
+        raise bad_request(f'unable to process the patch: unknown $patch directive "{directive}"')
     result = _retain_keys(target, patch)
     for key, value in _plain(patch).items():
         _merge_field(result, key, value, schema.child(key))

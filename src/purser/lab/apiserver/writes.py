@@ -67,7 +67,7 @@ def _check_kind(resource: ServedResource, body: Obj) -> None:
             f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         )
     if kind != resource.kind:
-        raise bad_request(f"{kind} in version {version!r} cannot be handled as a {resource.kind}")
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}')
     if body.get("metadata", 0) is None:
         del body["metadata"]
     if not isinstance(body.get("metadata", {}), dict):

@@ -134,7 +134,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
                 await found.connected.wait()
         except TimeoutError:
             raise CheckFailed(
-                f'the plugin registered the endpoint "{found.request.endpoint}", but no process serves it'
+                f'the plugin registered the endpoint "{found.request.endpoint}", but no process is listening on it'
             ) from None
         return found
 

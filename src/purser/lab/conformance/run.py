@@ -50,7 +50,7 @@ async def run(
 async def _verdict(check: Check, subject: Subject, before: Mapping[str, CheckVerdict]) -> CheckVerdict:
     started = time.monotonic()
     outcome, reason = await _outcome(check, subject, before)
-    ended = await subject.ended(check.id)
+    ended = await subject.record_ending(check.id)
     if ended is not None and outcome is not CheckOutcome.SKIPPED:
         outcome, reason = CheckOutcome.FAILED, f"the plugin exited unexpectedly during this check: {ended}"
     return CheckVerdict(check, outcome, one_line(reason), time.monotonic() - started)
@@ -61,7 +61,7 @@ async def _outcome(check: Check, subject: Subject, before: Mapping[str, CheckVer
         found = before.get(need)
         if found is not None and found.outcome is not CheckOutcome.PASSED:
             return CheckOutcome.SKIPPED, _skip_reason(need, found)
-    lost = await subject.ready() if check.registered else None
+    lost = await subject.ensure_ready() if check.registered else None
     if lost is not None:
         return CheckOutcome.SKIPPED, lost
     try:

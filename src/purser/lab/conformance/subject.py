@@ -27,7 +27,7 @@ PLUGIN_EXIT_TIMEOUT_S = 2.0
 _EXIT_GRACE_S = 0.1
 _PING_S = 1.0
 
-_NO_PROCESS = "no process serves {}: start the plugin first, or specify the command that starts it"
+_NO_PROCESS = "no process is listening on {}: start the plugin first, or specify the command that starts it"
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class Subject:
             self._absent = error
             raise
 
-    async def registrations_ready(self) -> None:
+    async def ensure_registered(self) -> None:
         """Have a plugin that is connected. Raises `CheckFailed`."""
         if self._kubelet is None or self._connected() is not None:
             return
@@ -134,17 +134,17 @@ class Subject:
             # It serves, though kubelet does not know of it: everything else can still be checked.
             self._direct = self._open(self.settings.socket)
 
-    async def ready(self) -> str | None:
+    async def ensure_ready(self) -> str | None:
         """Have a living plugin before a check; why there is none, and never will be, else."""
         if self._lost is None and not self.is_over:
             try:
                 await self._restart_plugin()
-                await self.registrations_ready()
+                await self.ensure_registered()
             except (CheckFailed, CannotRun) as error:
                 self._lost = f"the plugin can no longer be reached: {error}"
         return self._lost
 
-    async def ended(self, check: str) -> str | None:
+    async def record_ending(self, check: str) -> str | None:
         """Whether the plugin has ended by itself during a check, and how. Waits until that is certain."""
         if self.is_over or self._lost is not None:
             return None
@@ -249,7 +249,7 @@ class Subject:
             self.process = await self._start(self._place)
             await self.registered(after)
         elif self.process is None and (path := self._path()) is not None and not is_listening(path):
-            raise CheckFailed(f"no process serves {path}")
+            raise CheckFailed(f"no process is listening on {path}")
 
     async def _exit_message(self) -> str | None:
         """How the plugin ended. None once it is seen alive, or was not yet there to be."""
@@ -263,7 +263,7 @@ class Subject:
             if path is None or is_listening(path):
                 return None
             if time.monotonic() >= deadline:
-                return f"no process serves {path} any longer" if self.process is None else None
+                return f"no process is listening on {path} any longer" if self.process is None else None
             await asyncio.sleep(SOCKET_POLL_PERIOD_S)
             path = self._path()
         return self.process.ended

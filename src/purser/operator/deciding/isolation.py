@@ -54,12 +54,12 @@ class _Search(Generic[T]):
             raise error
         suspects = [name for name in self._snapshot.suspects if name in self._nodes]
         others = [name for name in self._nodes if name not in set(suspects)]
-        handled = self._healthy_part([], others, None if suspects else error)
-        handled += self._healthy_part(handled, suspects, error if len(handled) == len(others) else None)
+        handled = self._isolate_failing([], others, None if suspects else error)
+        handled += self._isolate_failing(handled, suspects, error if len(handled) == len(others) else None)
         snapshot = self._snapshot_with(handled)  # what the others were left out for is known only now
         return self._decide(snapshot), snapshot
 
-    def _healthy_part(self, handled: list[str], group: list[str], known: Exception | None = None) -> list[str]:
+    def _isolate_failing(self, handled: list[str], group: list[str], known: Exception | None = None) -> list[str]:
         """Those of a group that it does not fail on together with those that are handled already. ``known``: what it
         fails on with the whole group, where that is known."""
         if not group:
@@ -73,9 +73,9 @@ class _Search(Generic[T]):
             self._blamed |= dict.fromkeys(group, error if len(group) == 1 else None)
             return []
         half = len(group) // 2
-        first = self._healthy_part(handled, group[:half])
+        first = self._isolate_failing(handled, group[:half])
         # Where nothing of the first half was left out, it has to be the second one that it fails on.
-        second = self._healthy_part([*handled, *first], group[half:], error if len(first) == half else None)
+        second = self._isolate_failing([*handled, *first], group[half:], error if len(first) == half else None)
         return first + second
 
     def _try(self, handled: Collection[str]) -> Exception | None:

@@ -59,7 +59,7 @@ from purser.operator.model import (
     PatchNode,
     PlannedChanges,
     Reconciliation,
-    Rendered,
+    RenderedManifest,
     RenderInputs,
     RoundOutcome,
     Snapshot,
@@ -97,7 +97,7 @@ class RoundView(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     policy: ClusterPolicy
     resume: str
-    rendered: tuple[Rendered, ...]
+    rendered: tuple[RenderedManifest, ...]
     node_progress: tuple[NodeProgress, ...]
     gone: tuple[NodeAssignment, ...]
     """Nodes whose GPUs are gone."""
@@ -123,7 +123,7 @@ def _round(snapshot: Snapshot) -> RoundOutcome:
     if chosen.raw is None:
         return _remove_everything(snapshot, chosen)
     if snapshot.rivals or chosen.policy is None:
-        return _actions_without_decision(snapshot, chosen)
+        return _blocked_outcome(snapshot, chosen)
     if not has_finalizer(chosen.raw):
         return RoundOutcome(actions=(with_finalizer(chosen.raw), *_actions_for_other_policies(snapshot, chosen)))
     if old_status(chosen.raw).namespace != snapshot.namespace:
@@ -332,12 +332,13 @@ def _actions_for_other_policies(snapshot: Snapshot, chosen: ChosenPolicies) -> I
         yield from write_status(raw, ignored_status(snapshot, raw, active))
     for raw in chosen.leaving:
         yield from write_status(
-            raw, leaving_status(snapshot, raw, f"this policy is removed once ClusterPolicy {active} has taken over")
+            raw,
+            leaving_status(snapshot, raw, f"this policy will be removed once ClusterPolicy {active} has taken over"),
         )
     yield from released(snapshot, chosen)
 
 
-def _actions_without_decision(snapshot: Snapshot, chosen: ChosenPolicies) -> RoundOutcome:
+def _blocked_outcome(snapshot: Snapshot, chosen: ChosenPolicies) -> RoundOutcome:
     """The active policy cannot be read, or another operator is at work: it says so, and nothing else changes."""
     raw = chosen.raw
     assert raw is not None

@@ -25,7 +25,7 @@ from purser.operator.model import (
     OperandPod,
     OperandState,
     Raw,
-    Rendered,
+    RenderedManifest,
     Snapshot,
     Template,
 )
@@ -74,7 +74,7 @@ def _external_obstacle(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
     """What everything that needs the driver waits for outside; empty: nothing. After a reboot all is let in again, in
     order. A driver that is to leave, and that no pod uses any more, goes last."""
     if Operand.DRIVER in own and is_rebooted(progress.node):
-        return f"waiting for {Operand.DRIVER}"
+        return "waiting for the driver"
     removal = progress.driver_removal
     if removal is not None and (removal.terminating or removal.users == ()):
         return "waiting for the previous driver to be removed"
@@ -124,7 +124,7 @@ class Manifests(msgspec.Struct, frozen=True):
         return self.templates.get(daemon_set, Template())
 
 
-def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
+def manifests_of(rendered: Iterable[RenderedManifest]) -> Manifests:
     """Of everything that is rendered."""
     found = Manifests({}, {}, [])
     for each in rendered:
@@ -237,7 +237,7 @@ def node_progress(
     snapshot: Snapshot,
     spec: ClusterPolicySpec,
     found: Iterable[NodeAssignment],
-    rendered: Iterable[Rendered],
+    rendered: Iterable[RenderedManifest],
     driver_removals: Mapping[str, DriverRemoval],
 ) -> tuple[NodeProgress, ...]:
     """How each GPU node stands, in the order of ``found``; nodes whose GPUs are gone are no GPU nodes."""

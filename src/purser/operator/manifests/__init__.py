@@ -44,13 +44,13 @@ from purser.operator.manifests.objects import (
 )
 from purser.operator.manifests.parts import GPU_DISCOVERY
 from purser.operator.manifests.toolkit import runtime_class_key
-from purser.operator.model import Rendered, RenderInputs
+from purser.operator.model import RenderedManifest, RenderInputs
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.spec import PolicyMeta
 from purser.recent import Recent
 
-_RENDERERS: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
+_RENDERERS: dict[Operand, Callable[[RenderInputs], list[RenderedManifest]]] = {
     Operand.DRIVER: driver.render,
     Operand.TOOLKIT: toolkit.render,
     Operand.DEVICE_PLUGIN: device_plugin.render,
@@ -64,12 +64,12 @@ _RENDERERS: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
 """What each operand is made of, where it is enabled."""
 
 
-_render_cache: Recent[bytes, tuple[Rendered, ...]] = Recent(8)
+_render_cache: Recent[bytes, tuple[RenderedManifest, ...]] = Recent(8)
 """What was rendered last, by the whole of what it was rendered from. A round renders the same as the one before it, and
 rendering, with its hashes, would be half of its time."""
 
 
-def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
+def render(wanted: RenderInputs) -> tuple[RenderedManifest, ...]:
     """All desired objects of enabled operands, for the given pools and kinds of runtime.
 
     Equal results may be the same objects: callers must not modify them.
@@ -80,7 +80,7 @@ def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
     return _render_cache.recall(msgspec.json.encode(wanted), lambda: tuple(_render_all(wanted)))
 
 
-def _render_all(wanted: RenderInputs) -> Iterator[Rendered]:
+def _render_all(wanted: RenderInputs) -> Iterator[RenderedManifest]:
     yield from rbac.render(wanted)
     yield from discovery.render(wanted)
     for operand in wanted.policy.spec.enabled:

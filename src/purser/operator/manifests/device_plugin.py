@@ -33,7 +33,7 @@ from purser.operator.manifests.toolkit import (
     plugin_sockets,
     uses_cdi,
 )
-from purser.operator.model import Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.names import DEPLOY, RUNTIME_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Image, reference
@@ -42,7 +42,7 @@ from purser.operator.policy.spec import ClusterPolicySpec
 ACCOUNT = "purser-device-plugin"
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """A DaemonSet per kind of runtime: kubelet's sockets are not everywhere at the same place. One more with NVIDIA's
     plugin for MPS."""
     spec = wanted.policy.spec
@@ -124,7 +124,7 @@ MPS_CAPABLE_LABEL = "nvidia.com/mps.capable"
 """On a node, by feature discovery."""
 
 
-def _mps(wanted: RenderInputs) -> list[Rendered]:
+def _mps(wanted: RenderInputs) -> list[RenderedManifest]:
     """A DaemonSet per kind of runtime: its pods have the RuntimeClass, or Docker's default."""
     plugin = wanted.policy.spec.device_plugin
     if plugin.flavor != "nvidia" or not plugin.config.name:

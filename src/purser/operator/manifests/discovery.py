@@ -18,7 +18,7 @@ from purser.operator.manifests.parts import (
     host_path,
     runtime_class,
 )
-from purser.operator.model import Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.names import NFD_GPU_LABELS, NFD_KERNEL_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Resources, reference, split
@@ -39,7 +39,7 @@ _AFFINITY: Raw = {
 _RESOURCES = Resources(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "128Mi"})
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """The DaemonSet."""
     if not wanted.policy.spec.discovery.enabled:
         return []
@@ -76,7 +76,7 @@ GFD_ACCOUNT = "purser-gpu-feature-discovery"
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 
 
-def render_gfd(wanted: RenderInputs) -> list[Rendered]:
+def render_gfd(wanted: RenderInputs) -> list[RenderedManifest]:
     """A DaemonSet per kind of runtime."""
     return daemon_sets_per_runtime(wanted, lambda kind: _gfd_pod(wanted, kind), Operand.GFD)
 

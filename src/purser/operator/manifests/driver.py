@@ -27,7 +27,7 @@ from purser.operator.manifests.parts import (
     host_network,
     host_path,
 )
-from purser.operator.model import Pool, Rendered, RenderInputs
+from purser.operator.model import Pool, RenderedManifest, RenderInputs
 from purser.operator.names import DRIVER_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverProfile, DriverSpec, Probe
@@ -72,7 +72,7 @@ _INSTALL_AFTER_DRIVER = (
 )
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """A DaemonSet per pool; none as long as a ConfigMap that its driver is to have is not there."""
     by_pool = [(with_profile(wanted, pool), pool) for pool in wanted.pools]
     return [
@@ -82,7 +82,7 @@ def render(wanted: RenderInputs) -> list[Rendered]:
     ]
 
 
-def _daemon_set(wanted: RenderInputs, pool: Pool) -> Rendered:
+def _daemon_set(wanted: RenderInputs, pool: Pool) -> RenderedManifest:
     pod = _pod(wanted.policy.spec, pool, wanted.config_keys)
     return daemon_set(wanted, Operand.DRIVER, pool.daemon_set, pod, _placement(pool))
 

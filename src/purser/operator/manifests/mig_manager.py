@@ -22,7 +22,7 @@ from purser.operator.manifests.parts import (
     host_path,
     owned,
 )
-from purser.operator.model import Rendered, RenderInputs
+from purser.operator.model import RenderedManifest, RenderInputs
 from purser.operator.order import Operand
 from purser.operator.policy.fields import reference, split
 
@@ -80,14 +80,14 @@ LAYOUTS_VOLUME = "layouts"
 _FOLDER = "/etc/purser/mig"
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """The DaemonSet, and the ConfigMap where the policy names none."""
     spec = wanted.policy.spec
     own = [] if spec.mig_manager.config.name else [_layouts(wanted)]
     return [*own, daemon_set(wanted, Operand.MIG_MANAGER, f"purser-{Operand.MIG_MANAGER}", _pod(wanted))]
 
 
-def _layouts(wanted: RenderInputs) -> Rendered:
+def _layouts(wanted: RenderInputs) -> RenderedManifest:
     metadata = {"name": LAYOUTS, "namespace": wanted.namespace}
     data = {LAYOUTS_FILE: default_layouts()}
     return owned(

@@ -20,7 +20,7 @@ from purser.operator.manifests.parts import (
     without_empty,
 )
 from purser.operator.manifests.toolkit import pod_resources
-from purser.operator.model import GAUGE_PREFIX, Gauge, Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import GAUGE_PREFIX, Gauge, RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Relabeling, ServiceMonitor, reference
@@ -31,7 +31,7 @@ ENGINE_SERVICE = "nvidia-dcgm"
 HOSTENGINE_PORT = 5555
 
 
-def render_dcgm(wanted: RenderInputs) -> list[Rendered]:
+def render_dcgm(wanted: RenderInputs) -> list[RenderedManifest]:
     """The Service, and a DaemonSet per kind of runtime."""
     return [
         _engine_service(wanted),
@@ -39,7 +39,7 @@ def render_dcgm(wanted: RenderInputs) -> list[Rendered]:
     ]
 
 
-def _engine_service(wanted: RenderInputs) -> Rendered:
+def _engine_service(wanted: RenderInputs) -> RenderedManifest:
     spec: Raw = {
         "type": "ClusterIP",
         "internalTrafficPolicy": "Local",
@@ -83,7 +83,7 @@ EXPORTER_PORT = 9400
 _METRICS = "dcgm-metrics.csv"
 
 
-def render_exporter(wanted: RenderInputs) -> list[Rendered]:
+def render_exporter(wanted: RenderInputs) -> list[RenderedManifest]:
     """The Service, and a DaemonSet per kind of runtime."""
     return [
         _exporter_service(wanted),
@@ -96,7 +96,7 @@ def reads_pods(section: DcgmExporterSpec) -> bool:
     return section.enable_pod_labels or section.enable_pod_uid
 
 
-def _exporter_service(wanted: RenderInputs) -> Rendered:
+def _exporter_service(wanted: RenderInputs) -> RenderedManifest:
     given = wanted.policy.spec.dcgm_exporter.service
     local = {"internalTrafficPolicy": "Local"} if given.internal_traffic_policy == "Local" else {}
     spec: Raw = {
@@ -181,14 +181,14 @@ OPERATOR_SERVICE = "purser-operator"
 """The Service of the operator's own metrics, and the value of its label app; the Helm chart makes it."""
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """Monitors that are enabled, and alerts."""
     if not wanted.service_monitors:
         return []
     return [*_monitors(wanted), *_rules(wanted)]
 
 
-def _monitors(wanted: RenderInputs) -> list[Rendered]:
+def _monitors(wanted: RenderInputs) -> list[RenderedManifest]:
     spec = wanted.policy.spec
     exporter, own = spec.dcgm_exporter.service_monitor, spec.operator.metrics.service_monitor
     found = []
@@ -202,7 +202,7 @@ def _monitors(wanted: RenderInputs) -> list[Rendered]:
     return found
 
 
-def _monitor(wanted: RenderInputs, operand: str, service: str, port: str, given: ServiceMonitor) -> Rendered:
+def _monitor(wanted: RenderInputs, operand: str, service: str, port: str, given: ServiceMonitor) -> RenderedManifest:
     endpoint: Raw = {"port": port, "path": "/metrics", "interval": given.interval, "honorLabels": given.honor_labels}
     if given.scrape_timeout:
         endpoint["scrapeTimeout"] = given.scrape_timeout
@@ -225,7 +225,7 @@ def _relabeling(given: Relabeling) -> Raw:
     return {name: each for name, each in found.items() if name != "modulus" or each}
 
 
-def _rules(wanted: RenderInputs) -> list[Rendered]:
+def _rules(wanted: RenderInputs) -> list[RenderedManifest]:
     own = wanted.policy.spec.operator.metrics
     if not own.prometheus_rules:
         return []

@@ -8,7 +8,7 @@ from typing import Any
 
 from purser.core.wording import some
 from purser.kube.resources import untyped_resource
-from purser.operator.model import Adopt, AppliedObject, Apply, Delete, ObjectKey, Raw, Rendered, Snapshot
+from purser.operator.model import Adopt, AppliedObject, Apply, Delete, ObjectKey, Raw, RenderedManifest, Snapshot
 from purser.operator.names import APPLIED_HASH_ANNOTATION, KIND
 
 CONFIG_MAPS = untyped_resource("", "v1", "configmaps", "ConfigMap")
@@ -42,7 +42,7 @@ _ORDER = {resource.kind: place for place, resource in enumerate((*OWNED_KINDS, *
 
 
 def object_actions(
-    snapshot: Snapshot, rendered: Iterable[Rendered], keep: Collection[ObjectKey] = ()
+    snapshot: Snapshot, rendered: Iterable[RenderedManifest], keep: Collection[ObjectKey] = ()
 ) -> tuple[tuple[Apply | Adopt, ...], tuple[Delete, ...]]:
     """What to apply and what to remove, in order. ``keep``: not rendered, but still needed as it is. Objects of others
     (`Snapshot.foreign`) are neither applied nor removed."""

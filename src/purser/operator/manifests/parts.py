@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from purser.core.names import UNHEALTHY_TAINT
-from purser.operator.model import Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.names import (
     APPLIED_HASH_ANNOTATION,
     DEPLOY,
@@ -37,7 +37,7 @@ NODE_NAME = field_of_pod("spec.nodeName")
 NAMESPACE = field_of_pod("metadata.namespace")
 GPU_DISCOVERY = "gpu-discovery"
 OPERATOR = "operator"
-"""`Rendered.operand` of what belongs to no operand."""
+"""`RenderedManifest.operand` of what belongs to no operand."""
 PRIVILEGED: Raw = {"privileged": True, "runAsUser": 0, "seLinuxOptions": {"level": "s0"}}
 """Of what works on the node. Root whatever user the image has: of others the kernel takes the capabilities, and folders
 that kubelet makes on the host are root's. Level s0 is what SELinux asks of who writes files that all may read."""
@@ -168,7 +168,7 @@ def quantities(resources: Resources) -> Raw:
 
 def daemon_set(
     wanted: RenderInputs, operand: str, name: str, pod: PodTemplate, placement: DaemonSetPlacement = DEFAULT_PLACEMENT
-) -> Rendered:
+) -> RenderedManifest:
     """An operand's DaemonSet. ``operand`` is an `Operand`, which runs where its deploy label is, or the name of what
     has no such label: `GPU_DISCOVERY`, ``mps-control-daemon``."""
     common = wanted.policy.spec.daemonsets
@@ -190,7 +190,7 @@ def owned(
     *,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-) -> Rendered:
+) -> RenderedManifest:
     """An object with owner, labels and hashes."""
     policy = wanted.policy
     own = {"app.kubernetes.io/name": "purser", MANAGED_BY_LABEL: FIELD_MANAGER, OPERAND_LABEL: operand}
@@ -211,12 +211,12 @@ def owned(
             }
         ],
     }
-    return Rendered(hashed({**obj, "metadata": metadata}), operand)
+    return RenderedManifest(hashed({**obj, "metadata": metadata}), operand)
 
 
 def daemon_sets_per_runtime(
     wanted: RenderInputs, build: Callable[[RuntimeKind], PodTemplate], operand: Operand, *, on_delete: bool = False
-) -> list[Rendered]:
+) -> list[RenderedManifest]:
     """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod. ``on_delete``: pods are replaced only when they
     are deleted."""
     return [

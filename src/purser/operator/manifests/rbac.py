@@ -19,7 +19,7 @@ from purser.operator.manifests import (
     validator,
 )
 from purser.operator.manifests.parts import GPU_DISCOVERY, OPERATOR, Raw, owned
-from purser.operator.model import Rendered, RenderInputs
+from purser.operator.model import RenderedManifest, RenderInputs
 from purser.operator.names import GROUP, LEASE, NFD_GROUP, PLURAL
 from purser.operator.order import Operand
 from purser.operator.policy.sections import DevicePluginSpec
@@ -121,7 +121,7 @@ _MODES = ("nvidia-cdi", "nvidia-legacy")
 _RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """RuntimeClasses, and each account with its roles."""
     spec = wanted.policy.spec
     classes = [_runtime_class(wanted, name) for name in _runtimes(spec.operator.runtime_class)]
@@ -134,12 +134,12 @@ def _runtimes(name: str) -> tuple[str, ...]:
     return ("nvidia" if name in _MODES else name, *_MODES)
 
 
-def _runtime_class(wanted: RenderInputs, name: str) -> Rendered:
+def _runtime_class(wanted: RenderInputs, name: str) -> RenderedManifest:
     obj = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
     return owned(wanted, OPERATOR, obj)
 
 
-def _account(wanted: RenderInputs, account: Account) -> list[Rendered]:
+def _account(wanted: RenderInputs, account: Account) -> list[RenderedManifest]:
     metadata = {"name": account.name, "namespace": wanted.namespace}
     objects: list[Raw] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
     if account.cluster:

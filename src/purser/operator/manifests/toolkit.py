@@ -27,7 +27,7 @@ from purser.operator.manifests.parts import (
     host_network,
     host_path,
 )
-from purser.operator.model import Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, reference
 from purser.operator.policy.sections import ToolkitSpec
@@ -220,7 +220,7 @@ _FOLDERS = {"config": "/runtime/config", "drop_in": "/runtime/drop-in", "socket"
 """Where the toolkit's container sees the folders of the runtime's files."""
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """A DaemonSet per kind of runtime."""
     spec = wanted.policy.spec
     return daemon_sets_per_runtime(wanted, lambda kind: _pod(spec, kind), Operand.TOOLKIT)

@@ -22,7 +22,7 @@ from purser.operator.manifests.parts import (
     owned,
     runtime_class,
 )
-from purser.operator.model import Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, reference
@@ -39,7 +39,7 @@ _STOP_COMMAND = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each 
 """The files that it wrote, except for the driver's place: other pods read it, and may outlive the validator."""
 
 
-def render(wanted: RenderInputs) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[RenderedManifest]:
     """A DaemonSet per kind of runtime: Docker's have no RuntimeClass."""
     return daemon_sets_per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.VALIDATOR)
 
@@ -89,13 +89,13 @@ SERVICE = "nvidia-node-status-exporter"
 NODE_STATUS_PORT = 8000
 
 
-def render_node_status_exporter(wanted: RenderInputs) -> list[Rendered]:
+def render_node_status_exporter(wanted: RenderInputs) -> list[RenderedManifest]:
     """The Service and the DaemonSet."""
     operand = Operand.NODE_STATUS_EXPORTER
     return [_service(wanted), daemon_set(wanted, operand, f"purser-{operand}", _exporter_pod(wanted))]
 
 
-def _service(wanted: RenderInputs) -> Rendered:
+def _service(wanted: RenderInputs) -> RenderedManifest:
     spec = {
         "type": "ClusterIP",
         "selector": {OPERAND_LABEL: Operand.NODE_STATUS_EXPORTER.value},

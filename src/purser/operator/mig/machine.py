@@ -219,8 +219,8 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
     annotations = (
         following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, CordonOwner.MIG)
     )
-    done = f"MIG layout {change.profile}: node cordoned and operands paused"
-    why = f"{done}; waiting for pods to release the GPUs that change"
+    begun = f"MIG layout {change.profile}: cordoning the node and pausing operands"
+    why = f"{begun}, then waiting for pods to release the GPUs that change"
     return write_step(
         patch(node, why, labels=state_label(PENDING), annotations=annotations, unschedulable=True),
         node_event(node, why),
@@ -240,7 +240,7 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
         return write_step(
             patch(node, "cordoned for a MIG change", annotations=claim(node, CordonOwner.MIG), unschedulable=True)
         )
-    users = _users_of_gpus(progress, fleet, change, ledger)
+    users = _evict_gpu_users(progress, fleet, change, ledger)
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)
         annotations = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
@@ -252,10 +252,10 @@ def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: D
     return msgspec.structs.replace(users, until=next_eviction_time(fleet.now, until))
 
 
-def _users_of_gpus(
+def _evict_gpu_users(
     progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: DisruptionLedger
 ) -> NodeStep | None:
-    """What still holds GPUs that are changed: paused operands, and pods. None: nothing does."""
+    """Evict pods from GPUs that change, and wait for paused operands to leave them. None: nothing holds these GPUs."""
     operands = sorted(pod.name for pod in progress.pods if pod.operand in GPU_CLIENTS)
     workloads = fleet.workloads.get(progress.node.name)
     if workloads is None:

@@ -119,7 +119,7 @@ class RenderInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of ConfigMaps in the namespace, by name: each is mounted as a file of its own."""
 
 
-class Rendered(msgspec.Struct, frozen=True):
+class RenderedManifest(msgspec.Struct, frozen=True):
     """A manifest: with owner, labels and hash annotation; a DaemonSet also with its template's hash on its pods."""
 
     object: Raw

@@ -64,7 +64,7 @@ class Expectations:
             del self._open[key]
             self._update()
 
-    async def overdue(self, seconds: float) -> set[str]:
+    async def take_overdue(self, seconds: float) -> set[str]:
         """Wait until all were seen, or the time is up; returns the resources of those that were not. They are
         forgotten: the caller has to list these resources again.
         """

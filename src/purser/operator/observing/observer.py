@@ -183,7 +183,7 @@ class Observer:
 
     async def snapshot(self, inspect: Inspect) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
-        await self._relist(await self._expectations.overdue(WRITE_EFFECT_TIMEOUT_S))
+        await self._relist(await self._expectations.take_overdue(WRITE_EFFECT_TIMEOUT_S))
         seen = self._seen()
         if other_namespace := await self._other_namespace(seen):
             return msgspec.structs.replace(seen, other_namespace=other_namespace)

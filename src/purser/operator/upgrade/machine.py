@@ -148,7 +148,7 @@ def _evict(
 
 
 def _begin_restart(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
-    why = "operands are paused and the driver is replaced"
+    why = "pausing operands and replacing the driver"
     return write_step(enter(progress, State.RESTART, fleet.now, why), node_event(progress.node, why))
 
 

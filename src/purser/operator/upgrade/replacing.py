@@ -71,7 +71,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
     start = step_start(progress.node)
     if start is not None and stale.created > start:
         return _await_daemon_set(progress, fleet)
-    users = None if keeps_users else _users_of_driver(progress, fleet, ledger)
+    users = None if keeps_users else _evict_driver_users(progress, fleet, ledger)
     if users is not None:
         timeout = fleet.policy.gpu_pod_deletion.timeout_seconds
         until = deadline(step_start(progress.node), timeout)
@@ -120,8 +120,8 @@ def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     return NodeStep(waits="the DaemonSet still creates the old driver pod", until=until)
 
 
-def _users_of_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep | None:
-    """What still uses the old driver: paused operands, and GPU pods. None: nothing does.
+def _evict_driver_users(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep | None:
+    """Evict the GPU pods that use the old driver, once paused operands have left it. None: nothing uses it any more.
 
     A driver that is unloaded under its users leaves a module that cannot be loaded again without a reboot.
     """
@@ -146,7 +146,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     if _is_restart_only_outdated(progress):
         why = "the new driver differs from the loaded driver, so pods that use it have to be evicted after all"
         return write_step(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
-    leaving = _users_after_removal(progress, fleet, ledger)
+    leaving = _evict_remaining_users(progress, fleet, ledger)
     detail = "".join((driver_problem(progress), *(f"; {each}" for each in leaving.staying[:1])))
     if pod is not None and pod.restarts > MAX_RESTARTS:
         return fail_and_stay_cordoned(progress, fleet, f"the new driver was restarted {pod.restarts} times{detail}")
@@ -167,7 +167,7 @@ def _driver_deadline(progress: NodeProgress, fleet: UpgradeInputs) -> PatchNode:
     """The state began before its users left, which may have taken any time."""
     began = clock_text(fleet.now)
     annotations: NodeTexts = {UPGRADE_STEP_START_ANNOTATION: began, UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: began}
-    return patch(progress.node, "the old driver pod is deleted", annotations=annotations)
+    return patch(progress.node, "the old driver pod has gone", annotations=annotations)
 
 
 def _is_restart_only_outdated(progress: NodeProgress) -> bool:
@@ -176,8 +176,9 @@ def _is_restart_only_outdated(progress: NodeProgress) -> bool:
     return kept is not None and progress.pool is not None and kept != progress.driver_template.configuration
 
 
-def _users_after_removal(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> EvictionPlan:
-    """GPU pods of a driver that went by other hands than the upgrade's: under them the new one cannot be loaded."""
+def _evict_remaining_users(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> EvictionPlan:
+    """Evict the GPU pods of a driver that went by other hands than the upgrade's: under them the new one cannot be
+    loaded."""
     if UPGRADE_RESTART_ONLY_ANNOTATION in progress.node.annotations:
         return EvictionPlan()
     left = [pod for pod in gpu_pods(fleet.workloads.get(progress.node.name, ())) if pod.phase == "Running"]

@@ -19,7 +19,7 @@ from purser.kube.resources import key_of
 log = structlog.get_logger("purser.scheduler")
 
 
-class _Taken(msgspec.Struct, frozen=True, gc=False):
+class _TakenResources(msgspec.Struct, frozen=True, gc=False):
     """What pods take of a node together."""
 
     pods: int = 0
@@ -42,7 +42,7 @@ class NodeFreeResources:
         self._fleet = fleet
         self._amounts: dict[str, dict[str, QuantityLike]] = {}
         self._sizes: dict[str, FreeResources] = {}
-        self._taken: dict[str, _Taken] = {}
+        self._taken: dict[str, _TakenResources] = {}
         self._pods: dict[str, _Pod] = {}
 
     def put_node(self, node: Node) -> None:
@@ -93,15 +93,15 @@ class NodeFreeResources:
         before = self._pods.pop(uid, None)
         if before is not None:
             taken = self._taken[before.node]
-            self._set_taken(before.node, _Taken(taken.pods - 1, taken.resources - before.resources))
+            self._set_taken(before.node, _TakenResources(taken.pods - 1, taken.resources - before.resources))
         if pod is not None:
             self._pods[uid] = pod
-            taken = self._taken.get(pod.node, _Taken())
-            self._set_taken(pod.node, _Taken(taken.pods + 1, taken.resources + pod.resources))
+            taken = self._taken.get(pod.node, _TakenResources())
+            self._set_taken(pod.node, _TakenResources(taken.pods + 1, taken.resources + pod.resources))
         for name in {each.node for each in (before, pod) if each is not None}:
             self._notify(name)
 
-    def _set_taken(self, node: str, taken: _Taken) -> None:
+    def _set_taken(self, node: str, taken: _TakenResources) -> None:
         if taken.pods:
             self._taken[node] = taken
         else:
@@ -114,7 +114,7 @@ class NodeFreeResources:
     def _notify(self, name: str) -> None:
         size = self._sizes.get(name)
         if size is not None:
-            taken = self._taken.get(name, _Taken())
+            taken = self._taken.get(name, _TakenResources())
             self._fleet.set_free_resources(name, size.less(taken.resources, taken.pods))
 
 

@@ -47,7 +47,7 @@ _REST_FACTOR = 9.0
 _LOOK_PERIOD_S = 1.0
 
 
-class _Refused(msgspec.Struct, frozen=True):
+class _RefusedPod(msgspec.Struct, frozen=True):
     """A pod that fits nowhere."""
 
     request: PodRequest
@@ -80,13 +80,13 @@ class PodAdvisor:
         self._cache, self._events, self._failures, self._is_active = cache, events, failures, is_active
         self._evaluator = evaluator.for_trials()
         self._feasibility = Feasibility(cache, self._evaluator, reservations)
-        self._waiting: WaitingPods[_Refused] = WaitingPods()
+        self._waiting: WaitingPods[_RefusedPod] = WaitingPods()
 
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
         """The pod fits nowhere."""
         known = self._waiting.get(request.uid)
         due = self._cache.clock.monotonic() + FIRST_ADVICE_DELAY_S if known is None else known.due
-        self._waiting.put(_Refused(request, node_names, due, ways="" if known is None else known.ways))
+        self._waiting.put(_RefusedPod(request, node_names, due, ways="" if known is None else known.ways))
 
     def with_advice(self, pod_uid: str, why: str, most: int) -> str:
         """Why a pod is refused, followed by what would help it, where that is known; in so many characters at most."""
@@ -122,7 +122,7 @@ class PodAdvisor:
             if is_due and refused in self._waiting and self._is_active():
                 await self._advise(refused)
 
-    async def _advise(self, refused: _Refused) -> None:
+    async def _advise(self, refused: _RefusedPod) -> None:
         uid = refused.request.uid
         pod = self._cache.pod_by_uid(uid)
         if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):

@@ -50,7 +50,7 @@ _MAX_NAMED_PODS = 5
 log = structlog.get_logger("purser.scheduler")
 
 
-class _Refused(msgspec.Struct, frozen=True):
+class _RefusedPod(msgspec.Struct, frozen=True):
     request: PodRequest
     refusals: Mapping[str, Refusal]
     """By node: those that passed all of kube-scheduler's own filters."""
@@ -75,14 +75,14 @@ class Preemptor:
         self._gate = gate
         self._events = events
         self._search = VictimSearch(cache, feasibility.policy, reservations)
-        self._refused: WaitingPods[_Refused] = WaitingPods()
+        self._refused: WaitingPods[_RefusedPod] = WaitingPods()
         self._reported: Recent[str, str] = Recent(_MAX_REMEMBERED_PODS)
 
     # --- calls of the extender
 
     def refused(self, request: PodRequest, refusals: Mapping[str, Refusal]) -> None:
         """The pod fits nowhere; ``refusals`` are the nodes where it was for Purser to say."""
-        self._refused.put(_Refused(request, refusals, self._cache.clock.monotonic()))
+        self._refused.put(_RefusedPod(request, refusals, self._cache.clock.monotonic()))
 
     def forget(self, uid: str) -> None:
         """The pod fits, or is gone."""
@@ -136,7 +136,7 @@ class Preemptor:
 
     # --- Purser's own preemption
 
-    async def _process(self, refused: _Refused) -> bool:
+    async def _process(self, refused: _RefusedPod) -> bool:
         """Whether the pod need not be looked at again before it is refused again."""
         waiting = self._waiting(refused.request.uid)
         if waiting is None:
@@ -228,7 +228,7 @@ class Preemptor:
         self._reported.forget(request.uid)
         self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _preempting_text(chosen, request.namespace))
         victims = [victim.key for victim in chosen.pods]
-        log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
+        log.info("Preempting pods", pod=request.key, node=chosen.node, victims=victims)
 
     async def _clear_lower_nominations(self, node: str, request: PodRequest) -> None:
         """Pods of lower priority that were nominated to the node and no longer fit are free to go elsewhere."""
@@ -290,10 +290,11 @@ def _unavailable_text(why_not: Mapping[str, int]) -> str:
 
 
 def _preempting_text(victims: Victims, namespace: str) -> str:
-    """Such as ``2 lower-priority pods on node n are evicted to make room: a, b``; names in its own namespace only."""
+    """Such as ``2 lower-priority pods on node n are being evicted to make room: a, b``, with the names of pods in its
+    own namespace only."""
     names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
     count = len(victims.pods)
     message = f"{count} lower-priority pods" if count > 1 else "1 lower-priority pod"
-    message += f" on node {victims.node} {'are' if count > 1 else 'is'} evicted to make room"
+    message += f" on node {victims.node} {'are' if count > 1 else 'is'} being evicted to make room"
     shown = ", ".join(names[:_MAX_NAMED_PODS]) + (", ..." if len(names) > _MAX_NAMED_PODS else "")
     return f"{message}: {shown}" if names else message

@@ -192,8 +192,8 @@ def _encode_pieces(
     yield b'],"notes":%s,"api_version":"%s"}' % (msgspec.json.encode(replica.notes), STATE_VERSION.encode())
 
 
-def _encode_element(thing: StateNode | StateGrant | StateWaiting) -> bytes:
-    return b"," + msgspec.json.encode(thing)
+def _encode_element(element: StateNode | StateGrant | StateWaiting) -> bytes:
+    return b"," + msgspec.json.encode(element)
 
 
 def _without_first_comma(elements: Iterable[bytes]) -> Iterator[bytes]:

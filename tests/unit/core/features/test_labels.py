@@ -10,7 +10,7 @@ from tests.tiers import examples
 from purser.core.device.gpus import FabricIds, NodeGpu, NodeMigDevice
 from purser.core.features import (
     LabelFacts,
-    Replicated,
+    Replication,
     changes,
     is_feature_label,
     labels_of,
@@ -137,21 +137,23 @@ ENTRY = {"name": "nvidia.com/gpu", "replicas": 4}
 @pytest.mark.parametrize(
     ("way", "said", "told"),
     [
-        ("timeSlicing", {"resources": [ENTRY]}, {"nvidia.com/gpu": Replicated(4)}),
-        ("mps", {"resources": [ENTRY], "renameByDefault": True}, {"nvidia.com/gpu": Replicated(4, is_renamed=True)}),
+        ("timeSlicing", {"resources": [ENTRY]}, {"nvidia.com/gpu": Replication(4)}),
+        ("mps", {"resources": [ENTRY], "renameByDefault": True}, {"nvidia.com/gpu": Replication(4, is_renamed=True)}),
         (
             "timeSlicing",
             {"resources": [{"name": "mig-1g.5gb", "replicas": 2, "rename": "small", "devices": 1}, ENTRY]},
-            {"nvidia.com/mig-1g.5gb": Replicated(2, is_renamed=True), "nvidia.com/gpu": Replicated(4)},
+            {"nvidia.com/mig-1g.5gb": Replication(2, is_renamed=True), "nvidia.com/gpu": Replication(4)},
         ),
         ("timeSlicing", {"resources": [{**ENTRY, "devices": [0]}, ENTRY | {"replicas": 2, "devices": [1]}]}, None),
     ],
 )
-def test_sharing_by_the_device_plugins_file(way: str, said: dict[str, Any], told: dict[str, Replicated] | None) -> None:
+def test_sharing_by_the_device_plugins_file(
+    way: str, said: dict[str, Any], told: dict[str, Replication] | None
+) -> None:
     file, *_ = plugin_file({"version": "v1", "sharing": {way: said}})
     sharing = sharing_of(file)
     assert sharing.strategy is (SharingStrategy.MPS if way == "mps" else SharingStrategy.TIME_SLICING)
-    assert sharing.resources == (told or {"nvidia.com/gpu": Replicated(4)})
+    assert sharing.resources == (told or {"nvidia.com/gpu": Replication(4)})
 
 
 def test_a_file_that_shares_nothing() -> None:

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from purser.core.device.gpus import NodeGpu, NodeMigDevice
-from purser.core.features import LabelFacts, NodeSharing, Replicated, labels_of
+from purser.core.features import LabelFacts, NodeSharing, Replication, labels_of
 from purser.core.features.labels import mig_capable_labels, mode_labels, mps_labels
 from purser.core.features.resources import resource_labels
 from purser.core.features.values import LabelTrouble
@@ -32,7 +32,7 @@ def sharing(kind: str = "none", **resources: int) -> NodeSharing:
     """Replicas by resource, of which dots and dashes are underscores; a name that ends in _renamed is renamed."""
     spelled = {"gpu": GPU, "not_gpu": "nvidia.com/not-gpu", "mig_1g_300gb": "nvidia.com/mig-1g.300gb"}
     told = {
-        spelled[name.removesuffix("_renamed")]: Replicated(count, name.endswith("_renamed"))
+        spelled[name.removesuffix("_renamed")]: Replication(count, name.endswith("_renamed"))
         for name, count in resources.items()
     }
     return NodeSharing(SharingStrategy(kind), told)

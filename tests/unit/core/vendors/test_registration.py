@@ -11,7 +11,9 @@ from purser.core.model import ContainerKind, DeviceMode, Enforcement, NodeInvent
 from purser.core.placement.place import place
 from purser.core.placement.reasons import Refusal
 from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.vendors import hami_nodes
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
+from purser.core.vendors.register_texts import RegisterError
 from purser.core.vendors.registration import vendor_devices
 
 DCUS = "DCU-a,4,32768,100,DCU-Z100L,0,true:DCU-b,4,32768,100,DCU-Z100L,1,false:"
@@ -142,6 +144,27 @@ def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
     assert [each.uuid for each in found.devices] == ["A1", "A2"]
     (problem,) = found.problems
     assert problem.startswith("Hygon DCU: ") and len(problem) <= 240
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "problem"),
+    [
+        ("2 boards", "2", "MetaX GPU: metax-tech.com/gpu in the node's capacity is '2 boards'"),
+        ("2", "two", "MetaX GPU: metax-tech.com/gpu in the node's allocatable resources is 'two'"),
+        ("\x1b" + "9" * 300, "2", "MetaX GPU: metax-tech.com/gpu in the node's capacity is '\\x1b" + "9" * 63 + "'"),
+    ],
+)
+def test_an_amount_that_is_no_quantity_is_quoted_with_its_place(capacity, allocatable, problem):
+    listed = {"metax-tech.com/gpu": capacity}, {"metax-tech.com/gpu": allocatable}
+    found = vendor_devices(FAMILIES, "n1", {}, *listed)
+    assert found.problems == (f"{problem}, which is not a valid quantity",)
+
+
+def test_an_amount_of_hamis_gpus_that_is_no_quantity_is_quoted():
+    with pytest.raises(
+        RegisterError, match=r"nvidia\.com/gpu in the node's allocatable resources is '8 x', which is not"
+    ):
+        hami_nodes.devices([], {"nvidia.com/gpu": "8 x"})
 
 
 GOOD = "DCU-b,4,32768,100,Z,1,true:"

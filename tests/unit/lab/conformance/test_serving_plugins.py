@@ -85,7 +85,7 @@ async def test_a_serving_plugin_that_dies_cannot_be_started_again_and_the_rest_i
     assert told["allocate-unknown-id"][0] is CheckOutcome.FAILED
     assert told["limits-list"] == (
         CheckOutcome.SKIPPED,
-        f"the plugin can no longer be reached: no process serves {socket}",
+        f"the plugin can no longer be reached: no process is listening on {socket}",
     )
 
 
@@ -99,7 +99,7 @@ async def test_a_folder_with_a_living_kubelet_is_left_alone(folder):
 
 
 async def test_a_socket_that_nobody_serves_cannot_be_checked(folder):
-    with pytest.raises(CannotRun, match="no process serves"):
+    with pytest.raises(CannotRun, match="no process is listening on"):
         await run(Settings(socket=folder / "gone.sock"), select())
 
 

@@ -16,7 +16,7 @@ from purser.core.names import POOL_LABEL
 from purser.lab.apiserver.defaults import BY_STORAGE
 from purser.operator.manifests.objects import MONITORS, OWNED_KINDS, difference, removal
 from purser.operator.manifests.parts import hashed
-from purser.operator.model import ObjectKey, Rendered
+from purser.operator.model import ObjectKey, RenderedManifest
 from purser.operator.names import (
     APPLIED_HASH_ANNOTATION,
     DRIVER_CONFIG_LABEL,
@@ -37,12 +37,12 @@ FILL_IN = {name.partition(".")[0]: defaults for name, defaults in BY_STORAGE.ite
 
 
 @cache
-def everything_of(name: str) -> tuple[Rendered, ...]:
+def everything_of(name: str) -> tuple[RenderedManifest, ...]:
     """All manifests of one of `SPECS`, for all pools and kinds of runtime; nobody writes into them."""
     return rendered(SPECS[name], **EVERY)
 
 
-def sets(found: tuple[Rendered, ...]) -> list[dict[str, Any]]:
+def sets(found: tuple[RenderedManifest, ...]) -> list[dict[str, Any]]:
     return [dict(each.object) for each in found if each.object["kind"] == "DaemonSet"]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.operator.sections import all_operands
 
 from purser.operator.manifests import render
-from purser.operator.model import Pool, Rendered, RenderInputs, RuntimeKind
+from purser.operator.model import Pool, RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.policy import decode
 
 NAMESPACE = "purser-system"
@@ -115,7 +115,7 @@ def wanted(spec: dict[str, Any] | None = None, **fields: Any) -> RenderInputs:
     return RenderInputs(policy=policy, namespace=NAMESPACE, purser_image=IMAGE, **given)
 
 
-def rendered(spec: dict[str, Any] | None = None, **fields: Any) -> tuple[Rendered, ...]:
+def rendered(spec: dict[str, Any] | None = None, **fields: Any) -> tuple[RenderedManifest, ...]:
     """Its manifests."""
     return render(wanted(spec, **fields))
 

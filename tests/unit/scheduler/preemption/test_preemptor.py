@@ -63,7 +63,7 @@ async def test_the_least_important_that_suffice_are_asked_to_go_and_the_pod_is_n
     assert (await world.stored(high)).status.nominated_node_name == "n"
     assert await events(world, "Preempted") == {("low", f"Preempted by pod {high.metadata.uid} on node n")}
     assert await events(world, "Preempting") == {
-        ("high", "1 lower-priority pod on node n is evicted to make room: low")
+        ("high", "1 lower-priority pod on node n is being evicted to make room: low")
     }
     raw = await world.client.get(PODS.raw(), "low", "default")
     [target] = [each for each in raw["status"]["conditions"] if each["type"] == "DisruptionTarget"]

@@ -11,9 +11,9 @@ Not here: cgroups and the reconcile loop, CPUs of pods as a whole (PodLevelResou
 resizing in place, and distribution by sockets (distribute-cpus-across-numa with align-by-socket, 1.37).
 """
 
-from purser.core.kubelet.cpumanager.allocation import CpuAllocation, CpusRefused, allocate
+from purser.core.kubelet.cpumanager.allocation import CpuAllocation, CpuRefusal, allocate
 from purser.core.kubelet.cpumanager.release import free_all_but, remove
 from purser.core.kubelet.cpumanager.starting import start
 from purser.core.kubelet.cpumanager.topology_hints import hints, pod_hints
 
-__all__ = ["CpuAllocation", "CpusRefused", "allocate", "free_all_but", "hints", "pod_hints", "remove", "start"]
+__all__ = ["CpuAllocation", "CpuRefusal", "allocate", "free_all_but", "hints", "pod_hints", "remove", "start"]

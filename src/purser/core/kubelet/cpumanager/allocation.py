@@ -17,7 +17,7 @@ from purser.core.kubelet.versions import behaviour
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 
 
-class CpusRefused(msgspec.Struct, frozen=True):
+class CpuRefusal(msgspec.Struct, frozen=True):
     """Why a container got no CPUs."""
 
     reason: str
@@ -33,7 +33,7 @@ class CpusRefused(msgspec.Struct, frozen=True):
         return self.error
 
 
-CpuAllocation = tuple[CpuState | None, CpusRefused | None, CpuSet]
+CpuAllocation = tuple[CpuState | None, CpuRefusal | None, CpuSet]
 """The state after it, why nothing was given, and what later containers of the pod may take over."""
 
 
@@ -62,7 +62,7 @@ def allocate(
         try:
             held = take_aligned(node, assignable_cpus(state) | reusable, mask, requested)
         except NotTakenError as error:
-            return state, CpusRefused(UNEXPECTED_ADMISSION_ERROR, str(error)), reusable
+            return state, CpuRefusal(UNEXPECTED_ADMISSION_ERROR, str(error)), reusable
         state = _assign_cpus(state, pod, container, held)
     is_reusable = releases_resources(behaviour(node.config.parsed_version), container)
     return state, None, reusable | held if is_reusable else reusable & ~held
@@ -73,20 +73,20 @@ def _assign_cpus(state: CpuState, pod: KubeletPod, container: KubeletContainer, 
     return CpuState(default=state.default & ~cpus, reserved=state.reserved, exclusive=exclusive)
 
 
-def _check_whole_cores(node: KubeletNode, state: CpuState, requested: int) -> CpusRefused | None:
+def _check_whole_cores(node: KubeletNode, state: CpuState, requested: int) -> CpuRefusal | None:
     """The option full-pcpus-only."""
     if not node.config.cpu_options.full_pcpus_only:
         return None
     switches, per_core = behaviour(node.config.parsed_version), topology_of(node).cpus_per_core
     message = f"SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
     if requested % per_core:
-        return CpusRefused(SMT_ALIGNMENT_ERROR, message)
+        return CpuRefusal(SMT_ALIGNMENT_ERROR, message)
     free = (state.default & ~_reserved_cores(node, state)).bit_count()
     if not switches.checks_free_physical_cpus or requested <= free:
         return None
     if not free and not switches.names_exhausted_physical_cpus:
-        return CpusRefused(SMT_ALIGNMENT_ERROR, message)
-    return CpusRefused(
+        return CpuRefusal(SMT_ALIGNMENT_ERROR, message)
+    return CpuRefusal(
         SMT_ALIGNMENT_ERROR,
         f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, "
         f"requested CPUs = {requested}, CPUs per core = {per_core}",

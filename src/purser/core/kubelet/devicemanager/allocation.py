@@ -194,7 +194,8 @@ def _call_allocate(
         return state if answer.is_empty_response else _recount_devices(state), answer.message
     if isinstance(answer, tuple):
         raise TypeError(
-            f"the response to Allocate for {want.resource} is IDs: send a serialized ContainerAllocateResponse"
+            f"the response to Allocate for {want.resource} is a tuple of device IDs: "
+            f"send a serialized ContainerAllocateResponse"
         )
     return replace(state, devices=hold(rules, state.devices, want.container, want.resource, ids, answer)), None
 

@@ -88,7 +88,7 @@ async def _restart(subject: Subject, *, empty: bool = True, at_once: bool = Fals
 async def _check_serves(subject: Subject) -> None:
     await subject.endpoint.stream.first()
     if not is_listening(subject.endpoint.path):
-        raise CheckFailed(f"no process serves {subject.endpoint.path.name} in kubelet's folder")
+        raise CheckFailed(f"no process is listening on {subject.endpoint.path.name} in kubelet's folder")
 
 
 async def _restore_plugin(subject: Subject) -> None:

@@ -46,7 +46,7 @@ DRIVER_KIND = "NVIDIADriver"
 _Object = Mapping[str, Any]
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportResult(msgspec.Struct, frozen=True):
     """The new policy, and what people have to know of it, in lines: each names fields and the reason."""
 
     policy: Raw
@@ -93,7 +93,7 @@ _REASONS = Reasons(
 )
 
 
-def import_policy(documents: Iterable[_Object]) -> Imported:
+def import_policy(documents: Iterable[_Object]) -> ImportResult:
     """The policy of Purser that does what these objects of NVIDIA's operator did: its ClusterPolicy and NVIDIADrivers.
 
     Lists of objects, as kubectl prints them, are taken apart. Of several ClusterPolicies the oldest counts, as it did
@@ -116,7 +116,7 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
         "spec": spec,
     }
     fields_without_effect = tuple(each.text for each in lines(settings_without_effect(spec, decode(policy).spec)))
-    return Imported(policy, lines(lost.losses), fields_without_effect)
+    return ImportResult(policy, lines(lost.losses), fields_without_effect)
 
 
 # --- which objects

@@ -15,7 +15,7 @@ from purser.operator.names import WORKLOAD_LABEL
 from purser.operator.policy.fields import Workload
 from purser.operator.policy.importing.sections import Losses, Rank, Raw, at, is_requested
 
-_SANDBOX, _DEFAULT = "sandboxWorkloads", "defaultWorkload"
+_SANDBOX, _DEFAULT_WORKLOAD = "sandboxWorkloads", "defaultWorkload"
 _VIRTUAL = tuple(each for each in get_args(Workload) if each != "container")
 _OWN_DAEMONSET_ADVICE = f"in your own DaemonSet with nodeSelector {WORKLOAD_LABEL}"
 
@@ -121,8 +121,12 @@ def drop_absent_sections(given: Raw, lost: Losses) -> Raw:
         rest = _without(rest, each.place)
     if off:
         lost.note(", ".join(off), "disabled and not supported", Rank.OFF)
-    workload = at(given, f"{_SANDBOX}.{_DEFAULT}")
-    return {**rest, _SANDBOX: {_DEFAULT: workload}} if _is_sandbox_enabled(given) and workload in _VIRTUAL else rest
+    workload = at(given, f"{_SANDBOX}.{_DEFAULT_WORKLOAD}")
+    return (
+        {**rest, _SANDBOX: {_DEFAULT_WORKLOAD: workload}}
+        if _is_sandbox_enabled(given) and workload in _VIRTUAL
+        else rest
+    )
 
 
 def _without(given: Raw, place: str) -> Raw:

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.core.kubelet.cpumanager.machines import container, machine, node, pod
 
 from purser.core.kubelet.config import KubeletConfig
-from purser.core.kubelet.cpumanager import CpusRefused, allocate, start
+from purser.core.kubelet.cpumanager import CpuRefusal, allocate, start
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.state import CpuState, KubeletNode
@@ -16,7 +16,7 @@ TWO_NODES = machine(sockets=2)
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
 
-def refused(on: KubeletNode, cpus: float, state: CpuState | None = None, mask: int | None = None) -> CpusRefused | None:
+def refused(on: KubeletNode, cpus: float, state: CpuState | None = None, mask: int | None = None) -> CpuRefusal | None:
     before = state or start(on)
     asks = container("c", cpus)
     after, answer, reusable = allocate(on, before, pod(asks), asks, mask, 0)

@@ -9,8 +9,8 @@ from tests.tiers import some
 from tests.unit.operator.manifests.wanteds import pool, rendered
 from tests.unit.operator.policy.importing.told import speaks_of
 
-from purser.operator.model import Pool, Rendered, RuntimeKind
-from purser.operator.policy.importing import Imported, import_policy
+from purser.operator.model import Pool, RenderedManifest, RuntimeKind
+from purser.operator.policy.importing import ImportResult, import_policy
 
 from .test_importing import FULL, at, leaves, nvidia
 from .test_importing_drivers import NEW_NAMES, WHOLE, driver
@@ -41,11 +41,11 @@ def objects(policy: dict[str, Any], drivers: dict[str, Any] | None) -> list[dict
     return [nvidia({**policy, "driver": section}), driver("all"), theirs]
 
 
-def manifests(imported: Imported, pools: tuple[Pool, ...]) -> tuple[Rendered, ...]:
+def manifests(imported: ImportResult, pools: tuple[Pool, ...]) -> tuple[RenderedManifest, ...]:
     return rendered(imported.policy["spec"], pools=pools, runtimes=KINDS)
 
 
-def differs(befores: list[tuple[Rendered, ...]], after: Imported) -> bool:
+def differs(befores: list[tuple[RenderedManifest, ...]], after: ImportResult) -> bool:
     """Whether a manifest does; most do for the first pool already."""
     return any(manifests(after, pools) != before for pools, before in zip((POOLS[:1], POOLS), befores, strict=True))
 

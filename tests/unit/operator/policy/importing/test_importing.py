@@ -13,7 +13,7 @@ from tests.unit.operator.policy.importing.told import node_assignments, speaks_o
 
 from purser.operator.order import Operand
 from purser.operator.policy import PolicyError, decode
-from purser.operator.policy.importing import Imported
+from purser.operator.policy.importing import ImportResult
 from purser.operator.policy.importing import import_policy as import_objects
 
 IMAGE = {
@@ -146,7 +146,7 @@ def nvidia(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def import_policy(policy: dict[str, Any], *drivers: dict[str, Any]) -> Imported:
+def import_policy(policy: dict[str, Any], *drivers: dict[str, Any]) -> ImportResult:
     return import_objects([policy, *drivers])
 
 
