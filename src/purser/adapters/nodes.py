@@ -168,8 +168,11 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
         if device.replicas not in (1, device.slots):
             replicas, slots = counted(device.replicas, "replica"), counted(device.slots, "slot")
             yield f"divides device {device.uuid!r} into {replicas}, but gives it {slots}"
-        if device.mig_kind and (device.replicas > 1 or device.mode is not DeviceMode.MIG):
-            yield f"partitions device {device.uuid!r} on demand, but gives it replicas or another mode"
+        if device.mig_kind and device.replicas > 1:
+            yield f"says that device {device.uuid!r} is partitioned on demand, but gives it {device.replicas} replicas"
+        if device.mig_kind and device.mode is not DeviceMode.MIG:
+            mode = f"its mode is {device.mode}, not {DeviceMode.MIG}"
+            yield f"says that device {device.uuid!r} is partitioned on demand, but {mode}"
         if not is_gpu_resource(device.resource):
             yield f"lists device {device.uuid!r} as {device.resource!r}, which is not a GPU resource"
     if len({pool.resource for pool in inventory.pools}) < len(inventory.pools):

@@ -305,7 +305,7 @@ class Publisher:
             await self._clock.sleep(self._pace.after(type_, (node.metadata.uid, wanted)))
         except KubeError as error:
             delay = round(retry.schedule_retry(), 2)
-            log.warning("Cannot write the node's condition", condition=type_, error=str(error), retry_in_s=delay)
+            log.warning("Cannot update a condition of the node", condition=type_, error=str(error), retry_in_s=delay)
 
 
 class _Retry:

@@ -235,8 +235,9 @@ def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
         there = f" (most: {usable[most]} on node {most})" if usable.get(most) else ""
         return f"no schedulable node has {asked}{there}: {_USABLE_NOTE}"
     if enough < wish.nodes:
-        have = f"{enough} of {counted(len(usable), 'schedulable node')} {'has' if enough == 1 else 'have'} {asked}"
-        return f"{have}, but you asked for {wish.nodes}: {_USABLE_NOTE}"
+        have = "has" if enough == 1 else "have"
+        there = f"only {enough} of {counted(len(usable), 'schedulable node')} {have} at least {asked}"
+        return f"{there}, but you asked for {counted(wish.nodes, 'node')}: {_USABLE_NOTE}"
     staying = sorted(f"{pod.request.key} {pod.stay_reason}" for pod in occupancy.pods.values() if pod.stay_reason)
     where = counted(wish.nodes, "node")
     problem = f"{counted(wish.gpus, 'GPU')} on {where} cannot be freed"

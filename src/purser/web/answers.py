@@ -13,7 +13,7 @@ from purser.usage import PrometheusError
 
 log = structlog.get_logger("purser.web")
 
-SEE_LOG_MESSAGE = "The use of GPUs is unavailable: see the log of purser web."
+SEE_LOG_MESSAGE = "GPU usage is unavailable: see the log of purser web."
 """All that viewers of one namespace are told: what Prometheus says may name anything."""
 BUSY_MESSAGE = "Prometheus is slow, and others are waiting for it: reload the page to try again."
 _RETRY_AFTER_S = 60.0
@@ -91,14 +91,14 @@ class PrometheusAnswers:
             except PrometheusError as error:
                 self._fail(found, str(error))
             except Exception:
-                log.exception("Failed to read the use of GPUs from Prometheus")
+                log.exception("Failed to read GPU usage from Prometheus")
                 self._fail(found, SEE_LOG_MESSAGE)
             else:
                 found.problem, found.read_at = "", self._clock.monotonic()
                 found.fresh_until = found.read_at + fresh_for_s
 
     def _fail(self, found: PrometheusAnswer[ResultT], problem: str) -> None:
-        log.warning("The use of GPUs cannot be read", error=brief(problem))
+        log.warning("Cannot read GPU usage from Prometheus", error=brief(problem))
         found.problem = self._last_problem = problem
         found.fresh_until = self._clock.monotonic() + _RETRY_AFTER_S
         self._paused_until = self._clock.monotonic() + self._pause_s

@@ -79,11 +79,11 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
         (["--gpus=9"], "no schedulable node has 9 usable GPUs (most: 2 on node n1): GPUs that are "),
         (
             ["--gpus=2", "--nodes=2"],
-            "1 of 3 schedulable nodes has 2 usable GPUs, but you asked for 2: GPUs that are ",
+            "only 1 of 3 schedulable nodes has at least 2 usable GPUs, but you asked for 2 nodes: GPUs that are ",
         ),
         (
             ["--gpus=1", "--nodes=4"],
-            "3 of 3 schedulable nodes have 1 usable GPU, but you asked for 4: GPUs that are ",
+            "only 3 of 3 schedulable nodes have at least 1 usable GPU, but you asked for 4 nodes: GPUs that are ",
         ),
         (["--gpus=1", "--nodes=3"], "without evicting pods that must stay: default/p has priority 0"),
     ],

@@ -68,8 +68,8 @@ def _count(family: DeviceFamily, container: ContainerSpec, problems: Problems) -
     if family.counts and count not in family.counts:
         allowed = ", ".join(map(str, family.counts))
         problems.add(
-            f'container "{container.name}" asks for {counted(count, "linked device")} of {family.name}: must be '
-            f"one of {allowed}"
+            f'container "{container.name}" asks for {count} linked {family.name} '
+            f"{'device' if count == 1 else 'devices'}: the number must be one of {allowed}"
         )
     return count
 

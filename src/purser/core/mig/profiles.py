@@ -84,7 +84,7 @@ class MigKind(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises ValueError for an impossible value, from a driver or a table."""
         if not 0 < self.slices <= MAX_MEMORY_SLICES:
-            raise ValueError(f"{self.name}: {self.slices} memory slices: must be from 1 to {MAX_MEMORY_SLICES}")
+            raise ValueError(f"{self.name} has {self.slices} memory slices: must be from 1 to {MAX_MEMORY_SLICES}")
         for profile in self.profiles:
             if not profile.starts or any(
                 not 0 <= start <= self.slices - profile.memory_slices for start in profile.starts

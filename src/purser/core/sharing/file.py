@@ -296,7 +296,7 @@ def _bounded(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, A
     replicas = entry.get("replicas")
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas <= MAX_SLOTS:
         return entry
-    most = f"must be at most {MAX_SLOTS}, the maximum that Purser lists for a device. Purser lists {MAX_SLOTS}"
+    most = f"must be at most {MAX_SLOTS}, the maximum for a device. Purser uses {MAX_SLOTS} instead"
     problems.append(f"{FILE}: {at}.replicas is {brief(replicas, 24)}: {most}")
     return {**entry, "replicas": MAX_SLOTS}
 

@@ -87,7 +87,9 @@ def _uuids(devices: list[Device], known: Collection[str]) -> set[str]:
         uuids.add(device.uuid)
     if uuids and len(uuids) + len(known) > MAX_NODE_DEVICES:
         beside = f" in addition to {counted(len(known), 'other')}" if known else ""
-        raise RegisterError(f"there are {len(uuids)} devices{beside}: the maximum for a node is {MAX_NODE_DEVICES}")
+        raise RegisterError(
+            f"lists {counted(len(uuids), 'device')}{beside}: the maximum for a node is {MAX_NODE_DEVICES}"
+        )
     return uuids
 
 

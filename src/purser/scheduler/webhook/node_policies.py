@@ -108,7 +108,7 @@ def _node_rules() -> dict[str, str]:
     others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
     return {
         "(variables.anyNode || variables.node != '')": "the token is not bound to a node",
-        "(variables.anyNode || request.name == variables.node)": "the service account may not write another node",
+        "(variables.anyNode || request.name == variables.node)": "the service account may write only its own node",
         _kept("Annotations", "k in variables.annotations"): "the service account may write only its own annotations",
         _kept(
             "Labels", "variables.prefixes.exists(p, k.startsWith(p))"

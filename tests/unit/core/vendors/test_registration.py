@@ -120,7 +120,7 @@ def dcus(count, prefix="d"):
         (
             dcus(255),
             {"GPU-a"},
-            "Hygon DCU: there are 255 devices in addition to 3 others: the maximum for a node is 256",
+            "Hygon DCU: lists 255 devices in addition to 3 others: the maximum for a node is 256",
         ),
     ],
     ids=["within a family", "with the node's own", "too many"],
