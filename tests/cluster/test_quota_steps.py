@@ -91,11 +91,10 @@ async def purser_json(purser: Purser, *words: str) -> Any:
 async def book(purser: Purser) -> dict[str, tuple[int, int]]:
     """MiB and percent that the pods of each namespace hold, added up from their grants."""
     held: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for grant in await purser_json(purser, "grants", "-A"):
-        for each in grant["containers"]:
-            for part in each["shares"]:
-                memory, cores = held[grant["namespace"]]
-                held[grant["namespace"]] = (memory + part["memory_mib"], cores + part["cores_percent"])
+    for part in await purser_json(purser, "grants", "-A"):
+        for each in part["shares"]:
+            memory, cores = held[part["namespace"]]
+            held[part["namespace"]] = (memory + each["memory_mib"], cores + each["cores_percent"])
     return held
 
 
