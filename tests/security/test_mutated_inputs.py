@@ -103,7 +103,7 @@ from purser.core.sharing import (
     settings_without_effect,
     upstream_differences,
 )
-from purser.core.state import rollout, rollout_node
+from purser.core.state import PodDetails, StateEvent, StateEvents, StateStep, rollout, rollout_node
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.registration import MAX_PROBLEMS, vendor_devices
 from purser.kube.codec import codec_of
@@ -127,11 +127,12 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.webhook.mutation import Mutation
 from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
 from purser.scheduler.webhook.validation import Validation
-from purser.top.asking import read_node_details, read_rollout, read_state
+from purser.top.asking import read_events, read_node_details, read_pod_details, read_rollout, read_state
 from purser.top.drawing import Shown, drawn
+from purser.top.lines import clean
 from purser.top.screen import Screen, settled
 from purser.top.view_names import TopView
-from purser.top.views import table_of
+from purser.top.views import age, table_of
 from purser.usage import prometheus
 from purser.usage.over_time import read_over_time
 from purser.web.charts import chart
@@ -554,6 +555,22 @@ def shown_node(data: bytes) -> None:
     hardware_of(read_node_details(data))
 
 
+POD_DETAILS = PodDetails("p", "u", (StateStep("Created", "2027-01-15T08:00:00Z", 0),))
+EVENT_LIST = StateEvents((StateEvent("Pulled", "it is there", "Normal", 2, "2027-01-15T08:00:00Z", "kubelet"),))
+
+
+def shown_pod(data: bytes) -> None:
+    """As `purser web --scheduler` shows it."""
+    for step in read_pod_details(data).steps:
+        clean(f"{step.name} {step.time} {step.seconds}")
+
+
+def shown_events(data: bytes) -> None:
+    """As `purser web --scheduler` shows them."""
+    for each in read_events(data).events:
+        clean(f"{age(each.seen_at, 0.0)} {each.type} {each.reason} {each.component} {each.count} {each.message}")
+
+
 def shown_rollout(data: bytes) -> None:
     """As `purser web --scheduler` shows it."""
     rollout_rows(read_rollout(data), state_of_gpus((), (), ()))
@@ -757,6 +774,8 @@ def entries(folder: Path) -> dict[str, Entry]:
             (UnreadableError,),
         ),
         "a node's details": (shown_node, [msgspec.json.encode(details_of_node("n"))], (UnreadableError,)),
+        "a pod's details": (shown_pod, [msgspec.json.encode(POD_DETAILS)], (UnreadableError,)),
+        "the events about an object": (shown_events, [msgspec.json.encode(EVENT_LIST)], (UnreadableError,)),
         "a rollout": (shown_rollout, [msgspec.json.encode(ROLLOUT)], (UnreadableError,)),
         "a status of a ClusterPolicy": (policy_status, [msgspec.json.encode(ROLLOUT_STATUS)], ()),
         "curves of Prometheus": (curves, [as_json(RANGE)], (UnreadableError, ValueError)),

@@ -28,14 +28,12 @@ from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
 from purser.kube.sharing import SharedAnswer
 from purser.recent import Recent
+from purser.top.source import ADDITIONS_FRESH_S
 
 Document = TypeVar("Document")
 Key = TypeVar("Key", bound=Hashable)
 
 POLL_INTERVAL_S = 2.0
-ADDITIONS_FRESH_S = 15.0
-"""Of steps and events, as long as a page with them stays: one that could not wait for them has them when it is read
-again."""
 ANSWER_TIMEOUT_S = 30.0
 MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 80 MiB."""

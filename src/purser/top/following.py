@@ -24,6 +24,7 @@ from purser.kube.resources import NODES, Resource
 from purser.kube.sharing import SharedAnswer
 from purser.recent import Recent
 from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
+from purser.top.source import ADDITIONS_FRESH_S
 
 T = TypeVar("T")
 
@@ -34,7 +35,6 @@ PAUSE_FACTOR = 1.5
 _COMPUTE_SLICE_S = 0.2
 """Of finding reasons, between two looks at who is waiting for an answer."""
 _FIRST_SYNC_TIMEOUT_S = 0.05
-_EVENTS_FRESH_S = 15.0
 _MAX_EVENT_LISTS = 64
 
 _Events = Sequence[StateEvent] | None
@@ -111,7 +111,7 @@ class FollowedCluster:
         known = self._events.get(key)
         if known is None or known.is_old:
             known = self._events.put(
-                key, SharedAnswer(self._read_events(namespace, about), self._clock, _EVENTS_FRESH_S)
+                key, SharedAnswer(self._read_events(namespace, about), self._clock, ADDITIONS_FRESH_S)
             )
         return await known.answer()
 

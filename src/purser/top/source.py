@@ -5,6 +5,10 @@ from typing import Protocol
 
 from purser.core.state import ClusterState, NodeDetails, Rollout, StateEvent, StateStep
 
+ADDITIONS_FRESH_S = 15.0
+"""For how long steps and events are not read again, as long as a page with them stays: one that could not wait for them
+has them when it is read again."""
+
 
 class StateSource(Protocol):
     """The cluster by watches, or the scheduler's read API."""

@@ -33,6 +33,12 @@ class EncodedState(msgspec.Struct, frozen=True):
         return sum(map(len, self.pieces))
 
 
+def encoded_state(document: msgspec.Struct) -> EncodedState:
+    """A small document, in one piece."""
+    text = msgspec.json.encode(document)
+    return EncodedState(f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"', (text,))
+
+
 class SharedValue(Generic[T]):
     """A value that is made when somebody asks for it, once for all who wait, and kept while it is fresh."""
 

@@ -4,16 +4,12 @@ One namespace's part has the GPUs alone that its pods hold, unless its reader ma
 pod.
 """
 
-import hashlib
-
-import msgspec
-
 from purser.core.fleet import NodeState
 from purser.core.fleet.kubelet_snapshot import ReportedKubelet
-from purser.core.state import NodeDetails, details_of_gpus, node_details
+from purser.core.state import details_of_gpus, node_details
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.read_api.documents import EncodedState
+from purser.scheduler.read_api.documents import EncodedState, encoded_state
 from purser.scheduler.read_api.page import Scope
 
 MAX_NODES = 64
@@ -51,7 +47,7 @@ class NodePage:
         if known is not None and _is_same_source(known[0], source):
             return known[1]
         node, report, held = source
-        made = _encoded(node_details(node, report) if held is None else details_of_gpus(node, held))
+        made = encoded_state(node_details(node, report) if held is None else details_of_gpus(node, held))
         self._known.put(key, (source, made))
         return made
 
@@ -59,8 +55,3 @@ class NodePage:
 def _is_same_source(one: _Source, other: _Source) -> bool:
     """Nodes and reports are others where anything in them is; comparing them takes time."""
     return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
-
-
-def _encoded(details: NodeDetails) -> EncodedState:
-    text = msgspec.json.encode(details)
-    return EncodedState(f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"', (text,))

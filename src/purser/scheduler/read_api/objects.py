@@ -2,13 +2,10 @@
 all who ask within a second."""
 
 import asyncio
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
-
-import msgspec
 
 from purser.adapters.object_details import read_events, read_pod_details
 from purser.core.state import PodDetails, StateEvents
@@ -17,10 +14,10 @@ from purser.kube.pods import is_terminal
 from purser.kube.sharing import SharedAnswer
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.read_api.documents import EncodedState
+from purser.scheduler.read_api.documents import EncodedState, encoded_state
 
 MAX_DOCUMENTS = 64
-"""That are kept for a moment, each of 100 KiB at most."""
+"""That are kept until others are asked for, each of half a MiB at most."""
 FRESH_FOR_S = 1.0
 READ_TIMEOUT_S = 2.0
 """Requests that wait for the API server take up the places of those for other documents."""
@@ -102,9 +99,6 @@ def _encoding(
                 found = await read()
         except TimeoutError:
             raise KubeError(f"the API server did not answer within {READ_TIMEOUT_S:g} s") from None
-        if found is None:
-            return None
-        text = msgspec.json.encode(found)
-        return EncodedState(f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"', (text,))
+        return None if found is None else encoded_state(found)
 
     return encoded()
