@@ -22,6 +22,7 @@ from purser.lab.ports import free_ports
 
 from .kubernetes.cluster import RealCluster
 from .kubernetes.node import Node
+from .kubernetes.service import Service
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "purser"
 PURSER = Path(sys.executable).with_name("purser")
@@ -84,7 +85,7 @@ class Purser:
         self._kube_scheduler_account = str(self._account("purser-scheduler"))
         self._kube_scheduler_config = self.folder / "kube-scheduler.json"
         self.configure_kube_scheduler()
-        self.kube_scheduler = Process("purser-kube-scheduler", self._kube_scheduler_argv(kube_port), cluster.logs)
+        self.kube_scheduler = Service("purser-kube-scheduler", self._kube_scheduler_argv(kube_port), cluster.logs)
         self._kube_scheduler_health = f"https://{LOOPBACK}:{kube_port}/healthz"
 
     def start(self) -> None:

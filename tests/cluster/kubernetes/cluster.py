@@ -30,6 +30,7 @@ from .binaries import PROXY, Binaries
 from .containers import Containerd
 from .node import Node
 from .reader import Reader
+from .service import Service
 
 T = TypeVar("T")
 
@@ -464,7 +465,7 @@ class RealCluster:
 
     def _run(self, name: str, arguments: Sequence[str]) -> None:
         argv = [self.binaries.path(name), *arguments, *self._extra_args.get(name, ())]
-        self.processes[name] = Process(name, argv, self.logs)
+        self.processes[name] = Service(name, argv, self.logs)
         self.processes[name].start()
 
     def _stop_nodes(self) -> None:

@@ -19,6 +19,7 @@ from purser.lab.ports import free_ports
 from . import cgroups, kubelet, network
 from .binaries import Binaries
 from .containers import Containerd
+from .service import Service
 
 _SHARED = tuple(map(Path, (kubelet.FOLDER, "/var/log/pods", "/var/log/containers", "/run/cdi", "/var/lib/purser")))
 """Folders of the node that others may look into."""
@@ -114,9 +115,10 @@ class Node:
 
     def stop(self) -> None:
         """Kill everything that runs on the node. Its mounts, and its network, go with that."""
-        cgroups.remove(each.mount / self._cgroup for each in cgroups.hierarchies())
-        for process in self.processes.values():
+        # kubelet first, or it would be started again.
+        for process in reversed(self.processes.values()):
             process.kill()
+        cgroups.remove(each.mount / self._cgroup for each in cgroups.hierarchies())
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, argv: Sequence[str]) -> list[str]:
@@ -136,7 +138,7 @@ class Node:
             version, config, kubeconfig, self.name, self.address, runtime, self.folder
         )
         argv = self.command([self._binaries.path("kubelet"), *arguments, *extra])
-        self.processes["kubelet"] = Process(f"kubelet{self._suffix}", argv, self._logs)
+        self.processes["kubelet"] = Service(f"kubelet{self._suffix}", argv, self._logs)
         self._healthz = f"http://{self.address}:{healthz}/healthz"
         self.processes["kubelet"].start()
 
