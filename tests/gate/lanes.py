@@ -61,10 +61,16 @@ NUMPY = _pytest("tests/unit/core/placement", f"--ignore={_COMPARED}", "-n2", tim
 """Placement as it decides where numba is not installed."""
 
 
+MOST_FAILURES = "--maxfail=8"
+"""More are one cause, such as a process that is gone, and each may wait for five minutes until it fails."""
+
+
 def _cluster(name: str, *arguments: str, **environment: str) -> Lane:
     build = Run(("python", "-m", "tests.cluster.kubernetes.build"), tuple(environment.items()), timeout_s=2400)
     environment["PURSER_CLUSTER"] = "1"
-    tests = _pytest("tests/cluster", "-n3", *BY_FILE, *IN_ORDER, *arguments, timeout_s=2400, **environment)
+    tests = _pytest(
+        "tests/cluster", "-n3", *BY_FILE, *IN_ORDER, MOST_FAILURES, *arguments, timeout_s=2400, **environment
+    )
     return Lane(name, (build, tests), second_try=True)
 
 

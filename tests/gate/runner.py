@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -18,6 +18,8 @@ from .lanes import Lane, Run
 from .reports import Failure, Report, last_failed, read_junit
 
 PYTEST = ("python", "-m", "pytest")
+_REPORT_S = 60
+"""For pytest to say what failed until then, once its time is over."""
 _LAST_LINES_S = 5
 """For the last lines of a command that has ended; what it started may hold its output open for ever."""
 TESTS_FAILED = 1
@@ -144,6 +146,9 @@ class Runner:
             try:
                 process.wait(run.timeout_s)
             except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_REPORT_S)
                 return _Ended(-1, f"It did not end within {run.timeout_s:.0f} s.")
             finally:
                 _kill_group(process)

@@ -132,6 +132,16 @@ def test_a_run_without_tests_and_one_that_breaks_off_fail(tmp_path, text):
 
 
 @pytest.mark.gate
+def test_what_failed_before_a_run_hung_is_told(tmp_path):
+    hangs = "import time\ndef test_wrong(): assert 1 == 2\ndef test_hangs(): time.sleep(1000)"
+    result = run(tmp_path, {"a": hangs}, timeout_s=8, options=ONE_WORKER)
+    assert "test_a::test_wrong" in failed(result)
+    printed = "\n".join(table([result], {}))
+    assert "assert 1 == 2" in printed
+    assert "did not end within 8 s" in printed
+
+
+@pytest.mark.gate
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     result = run(tmp_path, {"a": "import time\ndef test_hangs(): time.sleep(1000)"}, timeout_s=1)
     assert "did not end within 1 s" in "\n".join(table([result], {}))
