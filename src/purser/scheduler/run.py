@@ -177,6 +177,8 @@ async def _serve(
             user = await _scheduler_user(settings.webhook, client)
             await warm_up_task
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
+            # Not before it answers: kube-scheduler is told to ask again about the pods that wait, once.
+            spawn(parts.extender.run())
             read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
             readiness.started(
                 parts.cache.not_ready,
@@ -257,7 +259,6 @@ async def _start_parts(parts: _SchedulerParts, client: Client, spawn: Spawn) -> 
         spawn(parts.follower.run())
         await parts.follower.synced()
     spawn(keep_going("disruption budgets", lambda: parts.cache.budgets.follow(client)))
-    spawn(parts.extender.run())
     spawn(Topologies(client, parts.cache.kubelets).run())
 
 

@@ -409,6 +409,30 @@ async def test_without_webhook_configurations_the_scheduler_becomes_ready_and_pl
     assert (await world.client.list(MUTATING_WEBHOOKS)).items == []
 
 
+async def test_kube_scheduler_is_told_of_pods_that_wait_once_it_can_ask_about_them(world):
+    """It would ask at once, find nobody, and let the pod rest: for a minute and more before Kubernetes 1.22."""
+    await world.create_pod("late", container("c", limits={"nvidia.com/gpu": "1"}), schedulerName="purser-scheduler")
+    told = asyncio.get_running_loop().create_future()
+    with port_of_nobody() as port:
+
+        async def ask(request):
+            if request.path.endswith(f"/secrets/{TLS_SECRET}"):  # no server before it has its certificate
+                await asyncio.wait({told}, timeout=0.5)
+            if request.method == "PATCH" and request.path.endswith("/pods/late/status") and not told.done():
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    told.set_result("it answers")
+                except OSError as error:
+                    told.set_result(error)
+            return None
+
+        world.api.intercept(ask)
+        settings = replace(SETTINGS, server=replace(SETTINGS.server, extender_port=port))
+        async with asyncio.timeout(DEADLINE_S), world.scheduler(settings):
+            assert await told == "it answers"
+
+
 async def test_a_new_ca_is_entered_at_once(world):
     bundle = [b"old"]
     target = UrlTarget("::1", 8443)
