@@ -18,9 +18,14 @@ from purser.kube.clock import Clock
 CHECK_PERIOD_S = 60.0
 
 
-def book_violations(book: Book, listing: Iterable[ListedPod]) -> tuple[InvariantViolation, ...]:
-    """Everything that does not hold now."""
-    return (*book.inconsistencies(), *_pod_violations(book), *_id_violations(book), *_listing_violations(book, listing))
+def book_violations(book: Book, listing: Iterable[ListedPod] | None) -> tuple[InvariantViolation, ...]:
+    """Everything that does not hold now. ``listing``: None while kubelet does not answer.
+
+    A pod that has ended stays in the book until kubelet's list says that its ids are free. kubelet knows that first,
+    and may have given them to the next pod: where it does not answer, two pods with one id are no violation.
+    """
+    alone = (*book.inconsistencies(), *_pod_violations(book))
+    return alone if listing is None else (*alone, *_id_violations(book), *_listing_violations(book, listing))
 
 
 def _pod_violations(book: Book) -> Iterator[InvariantViolation]:
@@ -76,9 +81,9 @@ class BookInvariantWatch:
     async def check(self) -> None:
         """Once."""
         try:
-            listing = await self._kubelet.list()
+            listing: Iterable[ListedPod] | None = await self._kubelet.list()
         except KubeletError:  # others report it
-            listing = ()
+            listing = None
         found = book_violations(self._book, listing)
         self._reports.report(each for each in found if (each.invariant, each.subject) in self._seen)
         self._reports.end_sweep()

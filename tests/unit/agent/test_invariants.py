@@ -6,6 +6,7 @@ from tests.unit.agent.builders import NODE, A, B, device, grant, listed, part, s
 from purser.agent.book import Book, BookedContainer
 from purser.agent.invariants import BookInvariantWatch, book_violations
 from purser.agent.metrics import AgentMetrics
+from purser.agent.podresources import KubeletError
 from purser.core.model import Enforcement, NodeInventory
 from purser.kube import SystemClock
 
@@ -46,6 +47,22 @@ def test_a_corrupted_book_is_found(book):
     assert found(book) == {("book-grants", "uid-q"), ("ids-given-once", slot(A, 0))}
     book._ledger._usage[NODE] = {}
     assert ("node-usage", NODE) in found(book)
+
+
+async def test_an_id_that_kubelet_gave_away_again_is_no_violation_while_kubelet_is_away(book):
+    """The agent may not release the first pod until kubelet says so."""
+
+    class Away(Listing):
+        async def list(self):
+            raise KubeletError("no answer")
+
+    book._pods["uid-q"].containers["main"] = book._pods["uid-p"].containers["main"]
+    for kubelet, count in ((Away(), 0), (Listing(), 1)):
+        metrics = AgentMetrics()
+        watch = BookInvariantWatch(book, kubelet, metrics, SystemClock())
+        for _ in range(3):
+            await watch.check()
+        assert counts(metrics)["ids-given-once"] == count
 
 
 async def test_what_lasts_is_counted_once(book):
