@@ -425,7 +425,6 @@ async def test_kube_scheduler_is_told_of_pods_that_wait_once_it_can_ask_about_th
                     told.set_result("it answers")
                 except OSError as error:
                     told.set_result(error)
-            return None
 
         world.api.intercept(ask)
         settings = replace(SETTINGS, server=replace(SETTINGS.server, extender_port=port))
