@@ -1,6 +1,7 @@
 """The scenarios' `Cluster` on a real Kubernetes."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
@@ -12,6 +13,7 @@ from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.core.names import GPU_RESOURCE
 from purser.kube import Client, ClusterConfig
+from tests.cluster.kubelet_twin.kubelets import CHECKPOINT
 from tests.cluster.kubernetes import BUSYBOX_IMAGE
 from tests.cluster.purser_processes import Purser
 from tests.scenarios.actions import eventually, leave
@@ -96,6 +98,15 @@ class RealScenarioCluster:
 
     async def start_webhook(self) -> None:
         await self.start_scheduler()
+
+    async def checkpoint_is_empty(self) -> None:
+        """Until kubelet's checkpoint has no devices of pods: after a restart those that it has are taken."""
+
+        async def empty() -> bool:
+            checkpoint = json.loads((self._real.kubelet_folder / CHECKPOINT).read_text())
+            return not checkpoint["Data"]["PodDeviceEntries"]
+
+        await eventually(self, "kubelet's checkpoint has no devices of pods", empty)
 
     def hollow_nodes(self, count: int) -> AbstractAsyncContextManager[tuple[str, ...]]:
         return hollow_nodes(self.client, count)

@@ -12,7 +12,6 @@ from purser.kube.resources import EVENTS, NODES
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.node_mig import mig_states, set_mig
 from purser.scheduler.webhook.configurations import REQUIRED_WEBHOOK
-from tests.cluster.kubelet_twin.kubelets import CHECKPOINT
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
 from tests.scenarios.actions import create, delete, eventually, grant_of, inventory, is_running, pods, running
@@ -99,12 +98,7 @@ async def test_pods_that_are_bound_while_kubelet_is_away_get_the_devices_of_pods
     await create(cluster, pod(cluster, "before", whole(8)))
     await running(cluster, ["before"])
     await delete(cluster, "before")
-
-    async def forgotten() -> bool:
-        checkpoint = json.loads((real.kubelet_folder / CHECKPOINT).read_text())
-        return not checkpoint["Data"]["PodDeviceEntries"]
-
-    await eventually(cluster, "kubelet's checkpoint has no devices of pods", forgotten)
+    await cluster.checkpoint_is_empty()
     await asyncio.to_thread(real.kill_kubelet)
     try:
         await create(cluster, pod(cluster, "after", whole(8)))
