@@ -74,6 +74,8 @@ class Addition(Generic[Item]):
     """Why there are none, in a sentence."""
     is_late: bool = False
     """Whether they are still on their way, so that the page should be read again soon."""
+    is_refused: bool = False
+    """Whether reading the page again brings none."""
 
 
 Values = Mapping[str, object]
@@ -329,18 +331,23 @@ async def _nothing() -> None:
     """In the place of what is not asked."""
 
 
-async def _steps(request: web.Request, namespace: str, name: str, uid: str) -> Addition[StateStep] | None:
+async def _steps(request: web.Request, namespace: str, name: str, uid: str) -> Addition[StateStep]:
     """A pod's."""
     return await _addition("steps", request[FEED].steps(namespace, name, uid))
 
 
-async def _events(request: web.Request, namespace: str, about: Mapping[str, str]) -> Addition[StateEvent] | None:
-    """Those about an object, the last first; None: they may not be read."""
-    found = await _addition("events", request[FEED].events(namespace, about))
-    return None if found is None else replace(found, items=found.items[::-1])
+async def _events(request: web.Request, namespace: str, about: Mapping[str, str]) -> Addition[StateEvent]:
+    """Those about an object, the last first."""
+    unknown = (
+        f"Events are not shown because you are not allowed to list events in namespace {namespace}, or because the "
+        "scheduler's version does not report them."
+    )
+    found = await _addition("events", request[FEED].events(namespace, about), unknown)
+    return replace(found, items=found.items[::-1])
 
 
-async def _addition(what: str, asked: Awaitable[Sequence[Item] | None]) -> Addition[Item] | None:
+async def _addition(what: str, asked: Awaitable[Sequence[Item] | None], unknown: str = "") -> Addition[Item]:
+    """``unknown``: why there are none where the answer is None."""
     try:
         async with asyncio.timeout(_ADDITIONS_TIMEOUT_S):
             found = await asked
@@ -349,7 +356,7 @@ async def _addition(what: str, asked: Awaitable[Sequence[Item] | None]) -> Addit
         return Addition(problem=problem, is_late=True)
     except (KubeError, ConfigError) as error:
         return Addition(problem=str(error))
-    return None if found is None else Addition(found)
+    return Addition(problem=unknown, is_refused=True) if found is None else Addition(found)
 
 
 def _not_found(text: str) -> web.HTTPNotFound:
