@@ -85,9 +85,9 @@ def _checked(text: str | bytes, name: str, max_bytes: int) -> bytes:
 def _in_words(error: Exception) -> Exception:
     """The parser's error as one sentence, with the place in the text: its own takes several lines."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return ValueError(f"is not YAML: {error}") if isinstance(error, yaml.YAMLError) else error
+        return ValueError(f"invalid YAML: {error}") if isinstance(error, yaml.YAMLError) else error
     mark = error.problem_mark
-    return ValueError(f"is not YAML: {error.problem} (line {mark.line + 1}, column {mark.column + 1})")
+    return ValueError(f"invalid YAML at line {mark.line + 1}, column {mark.column + 1}: {error.problem}")
 
 
 def _count(data: bytes) -> None:

@@ -21,7 +21,7 @@ from purser.core.pod.manifest import PodManifest
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")
 _LIST_DIR = "/var/run/nvidia-container-devices"
 """Of mounts by which NVIDIA's toolkit is named devices."""
-_CDI_ANNOTATION = "purser.dev_gpu"
+_CDI_ANNOTATION_SUFFIX = "purser.dev_gpu"
 """Behind the prefix of annotations that name CDI devices."""
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
 
@@ -137,7 +137,7 @@ def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: 
     daemon = tuple(Mount(inside, host, read_only=False) for inside, host in mps.mounts) if mps else ()
     listing, names = node.listing, _names(part, node)
     cdi = _cdi_names(names, listing)
-    annotation = f"{listing.annotation_prefix}{_CDI_ANNOTATION}"
+    annotation = f"{listing.annotation_prefix}{_CDI_ANNOTATION_SUFFIX}"
     variables = _environment(grant, part, container, node, enforcement) | (dict(mps.environment) if mps else {})
     return ContainerAllocation(
         environment=variables | _listed(names, listing),

@@ -13,7 +13,7 @@ from purser.kube.errors import ConfigError
 from purser.kube.kubeconfig import ExecConfig, SelectedContext, choose
 from purser.kube.login import Login, LoginSource, PluginCommand, PluginLogin, Source, StoredLogin
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -46,7 +46,7 @@ class ClusterConfig:
             existing = [path for path in listed if path.exists()]
             return from_kubeconfig(existing or listed, context)
         if context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            return from_service_account(SERVICE_ACCOUNT, os.environ)
+            return from_service_account(SERVICE_ACCOUNT_DIR, os.environ)
         return from_home_directory(Path.home() / ".kube" / "config", context)
 
     @classmethod

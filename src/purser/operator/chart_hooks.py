@@ -66,7 +66,7 @@ async def apply_definition(client: Client) -> str:
     except TimeoutError:
         why = f"run kubectl describe crd {name}"
         raise KubeError(
-            f"CustomResourceDefinition {name} is {outcome} but is not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
+            f"CustomResourceDefinition {name} ({outcome}) is still not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
         ) from None
     return f"CustomResourceDefinition {name} {outcome}"
 

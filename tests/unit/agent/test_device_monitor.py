@@ -418,8 +418,8 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
         (MigStrategy.NONE, "MIG mode is on: set a MIG strategy"),
         (
             MigStrategy.SINGLE,
-            "MIG mode is on, but the node's configuration does not match: MIG strategy single: MIG is enabled on GPU "
-            "0, but GPU 1 cannot be partitioned",
+            "MIG mode is on, but the node's configuration does not match: migStrategy single cannot be used because "
+            "MIG is enabled on GPU 0, but GPU 1 cannot be partitioned",
         ),
     ],
 )

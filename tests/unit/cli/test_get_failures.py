@@ -19,7 +19,7 @@ users: [{name: u, user: {token: x}}]
     ("text", "says", "code"),
     [
         (None, "cannot read kubeconfig", MISUSED),
-        ("{{{", "is not YAML", MISUSED),
+        ("{{{", "invalid YAML", MISUSED),
         ("a: b", "current-context is not set", MISUSED),
         (
             KUBECONFIG,

@@ -130,7 +130,7 @@ def test_templates_are_pods_and_one_of_several_is_chosen_by_name(asked):
     [
         ("", "has no Pod and nothing with a Pod template"),
         ("a: 1", "is not a manifest: an object in it has no kind"),
-        ("{", "is not YAML"),
+        ("{", "invalid YAML"),
         ("kind: DaemonSet\nspec: {template: {spec: {}}}", "it has DaemonSet"),
         ("kind: Pod\nmetadata: {name: p}", "Pod p has no spec"),
         ("kind: Deployment\nmetadata: {name: p}\nspec: {template: 1}", "Deployment p has no Pod template"),

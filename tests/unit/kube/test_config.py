@@ -63,7 +63,7 @@ def test_the_order_is_file_then_environment_then_service_account_then_home(nowhe
     account.mkdir()
     (account / "token").write_text("t")
     (account / "ca.crt").write_bytes(AUTHORITY.pem)
-    monkeypatch.setattr("purser.kube.config.SERVICE_ACCOUNT", account)
+    monkeypatch.setattr("purser.kube.config.SERVICE_ACCOUNT_DIR", account)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert ClusterConfig.load().server == "https://10.0.0.1:443"
     assert ClusterConfig.load(context="here").server == "http://home"

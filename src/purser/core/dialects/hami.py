@@ -77,8 +77,8 @@ RECORDS: Mapping[str, str] = {
     DEVICES_TO_ALLOCATE: "The grant's GPUs for HAMi's device plugin, which clears the value. Only on nodes that "
     "the plugin serves.",
     MIG_ALLOCATIONS: "The grant's GPU instances.",
-    BIND_PHASE: "`allocating` on nodes that HAMi's device plugin serves: it changes the value to `success` or "
-    "`failed`. On other nodes, `success` or `failed` for pods that HAMi's scheduler placed.",
+    BIND_PHASE: "On nodes that HAMi's device plugin serves, `allocating`, which the plugin changes to `success` "
+    "or `failed`. On other nodes, `success` or `failed` for pods that HAMi's scheduler placed.",
     BIND_TIME: "When the pod was bound, in seconds since 1970. Only on nodes that HAMi's device plugin serves.",
 }
 """HAMi issue 3041: its own plugin trusts these from any writer."""

@@ -66,7 +66,7 @@ _PLACEMENT_ANNOTATIONS = {
 """Those that the scheduler which places a pod reads: Volcano's, which keeps the pods of a PodGroup on GPUs of their
 own."""
 
-_PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
+_PRODUCT, _TIME_SLICED_SUFFIX = "nvidia.com/gpu.product", "-SHARED"
 """The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""
 
 _MAX_LISTED = 8
@@ -101,9 +101,9 @@ def unserved_words(
 
 def _time_slicing_hints(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:
     product = pod.node_selector.get(_PRODUCT, "")
-    if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
+    if product.endswith(_TIME_SLICED_SUFFIX) and not has_label(_PRODUCT, product):
         yield (
-            f"no node has label {_PRODUCT}={product[:63]}, so the pod stays pending. {_TIME_SLICED} stands for "
+            f"no node has label {_PRODUCT}={product[:63]}, so the pod stays pending. {_TIME_SLICED_SUFFIX} stands for "
             f"replicas of a GPU: remove it, and for a share of a GPU, ask for {_SHARE}"
         )
 

@@ -44,5 +44,7 @@ def granted_note(grant: Grant, devices: Mapping[str, Device], driver_version: st
     ]
     if not several:
         return ""
-    whose = f"container{'s' * (len(several) > 1)} {', '.join(several)}"
-    return f"with driver {brief(driver_version, 32)}, CUDA exposes only the first MIG device of {whose} to a process"
+    where = f"container{'s' * (len(several) > 1)} {', '.join(several)}"
+    return (
+        f"with driver {brief(driver_version, 32)}, a process in {where} can use only its container's first MIG device"
+    )

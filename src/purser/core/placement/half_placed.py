@@ -120,7 +120,7 @@ class HalfPlacedPod:
         seekers = []
         for row, nested in zip(rows, found, strict=True):
             own = Counter(root for root, suits in zip(roots, nested[0].suits, strict=True) if suits)
-            asked = self._pools.last_asks([container.name for container in row])
+            asked = self._pools.asks_of_last_container([container.name for container in row])
             seekers.append(PairSeeker(row[-1].devices.count, own, asked))
         gpus = Counter[str]()
         for root, most in zip(roots, uses, strict=True):

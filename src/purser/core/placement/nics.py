@@ -40,7 +40,7 @@ class PodPools:
         """The first choice for a row of containers; where network devices are to be near its GPUs, the first with the
         most pairs."""
         self._sparing.begin_next_row()
-        asked = self.last_asks(containers)
+        asked = self.asks_of_last_container(containers)
         if not asked:
             return next(choices(steps, devices, self._sparing.pick(pick)), None)
         switches = [device.pcie for device in devices]
@@ -76,11 +76,11 @@ class PodPools:
 
     def refusal(self, container: str) -> Refusal | None:
         """Where the pod requires pairs, and the node has none of the pools that it asks for."""
-        if not self._is_required or any(self.last_asks([name]) for name in self._asked):
+        if not self._is_required or any(self.asks_of_last_container([name]) for name in self._asked):
             return None
         return Refusal(((Reason.NO_POOL, 1),), container=container)
 
-    def last_asks(self, containers: Sequence[str]) -> tuple[PoolAsk, ...]:
+    def asks_of_last_container(self, containers: Sequence[str]) -> tuple[PoolAsk, ...]:
         """What is asked of pools by the last of these that asks for any: those before hand theirs on."""
         found = (self._asks(name, self._taken) for name in reversed(containers) if name in self._asked)
         return next((each for each in found if each), ())

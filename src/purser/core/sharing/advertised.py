@@ -257,7 +257,7 @@ def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy, odd: frozenset[st
     if len(profiles) > 1:
         causes.append(f"MIG devices have different profiles: {', '.join(profiles)}")
     if causes:
-        raise SharingError(f"MIG strategy single: {'; '.join(causes)}")
+        raise SharingError(f"migStrategy single cannot be used because {'; '.join(causes)}")
 
 
 def _gpus(gpus: Sequence[NodeGpu]) -> str:

@@ -53,8 +53,8 @@ def resource_name(written: str) -> str:
         raise ValueError(f"resource {brief(name, 80)} has more than {most}")
     if not is_subdomain(name.removeprefix(PREFIX)):
         raise ValueError(
-            f"resource {brief(name, 80)} is not a valid name: must consist of lowercase letters, digits, dashes and "
-            "dots"
+            f"invalid resource name {brief(name, 80)}: the part after {PREFIX} must consist of lowercase letters, "
+            "digits, dashes and dots, and each part between dots must start and end with a letter or digit"
         )
     return name
 

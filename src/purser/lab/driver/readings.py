@@ -213,10 +213,10 @@ def _zero_fields(gpu: GpuState) -> Iterator[ZeroFields]:
 
 
 _NOTHING = Reading(0)
-_Value = tuple[str, int, int, int]
+_CallValue = tuple[str, int, int, int]
 
 
-def _values(gpu: GpuState) -> Iterator[_Value]:
+def _values(gpu: GpuState) -> Iterator[_CallValue]:
     yield from _facts(gpu)
     yield from _sensors(gpu)
     yield from _ecc(gpu)
@@ -231,7 +231,7 @@ def _values(gpu: GpuState) -> Iterator[_Value]:
         yield from _field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, gpu.recovery_action)
 
 
-def _facts(gpu: GpuState) -> Iterator[_Value]:
+def _facts(gpu: GpuState) -> Iterator[_CallValue]:
     model = gpu.model
     major, minor = map(int, model.compute_capability.split("."))
     yield "nvmlDeviceGetMinorNumber", 0, 0, gpu.minor
@@ -247,7 +247,7 @@ def _facts(gpu: GpuState) -> Iterator[_Value]:
         yield "nvmlDeviceGetMaxClockInfo", kind, 0, mhz
 
 
-def _sensors(gpu: GpuState) -> Iterator[_Value]:
+def _sensors(gpu: GpuState) -> Iterator[_CallValue]:
     busy, memory, encoder, decoder = gpu.utilization
     sm_mhz = gpu.sm_mhz
     for kind, mhz in enumerate((sm_mhz, sm_mhz, gpu.model.memory_mhz, sm_mhz)):
@@ -275,7 +275,7 @@ def _sensors(gpu: GpuState) -> Iterator[_Value]:
     yield from _field(pynvml.NVML_FI_DEV_POWER_CURRENT_LIMIT, limit)
 
 
-def _ecc(gpu: GpuState) -> Iterator[_Value]:
+def _ecc(gpu: GpuState) -> Iterator[_CallValue]:
     counts = {place: errors.counts for place, errors in gpu.ecc.items()}
     totals = [sum(each[which] for each in counts.values()) for which in range(4)]
     yield "nvmlDeviceGetEccMode", 0, 0, 1
@@ -292,7 +292,7 @@ def _ecc(gpu: GpuState) -> Iterator[_Value]:
             yield from _field(fields[which], counts.get(place, (0,) * 4)[which], kind=_ULONG_LONG)
 
 
-def _rows(gpu: GpuState) -> Iterator[_Value]:
+def _rows(gpu: GpuState) -> Iterator[_CallValue]:
     """Ampere and newer replace rows of memory, those before them gave up pages."""
     if gpu.model.row_remapping:
         rows = gpu.remapped_rows
@@ -310,7 +310,7 @@ def _rows(gpu: GpuState) -> Iterator[_Value]:
     yield from _field(pynvml.NVML_FI_DEV_RETIRED_PENDING, int(any(page.pending for page in gpu.retired_pages)))
 
 
-def _sram_errors(gpu: GpuState) -> Iterator[_Value]:
+def _sram_errors(gpu: GpuState) -> Iterator[_CallValue]:
     """In the order of nvmlEccSramErrorStatus_v1_t. Everything but DRAM is SRAM; none of its errors is one of parity."""
     if not gpu.model.row_remapping:
         return
@@ -323,14 +323,14 @@ def _sram_errors(gpu: GpuState) -> Iterator[_Value]:
         yield SRAM_ERRORS, which, 0, number
 
 
-def _samples(gpu: GpuState) -> Iterator[_Value]:
+def _samples(gpu: GpuState) -> Iterator[_CallValue]:
     """What each sample says, by nvmlSamplingType_t."""
     sensors = (gpu.watts * 1000, *gpu.utilization, gpu.sm_mhz, gpu.model.memory_mhz)
     for kind, number in enumerate(sensors):
         yield SAMPLES, kind, 0, number
 
 
-def _links(gpu: GpuState) -> Iterator[_Value]:
+def _links(gpu: GpuState) -> Iterator[_CallValue]:
     if not gpu.nvlinks:
         return
     yield from _field(pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, gpu.model.nvlink_mbps)
@@ -352,7 +352,7 @@ def _links(gpu: GpuState) -> Iterator[_Value]:
             yield from _field(field, link.errors[kind], kind=_ULONG_LONG)
 
 
-def _field(number: int, value: int, *, scope: int = 0, kind: int = _UINT) -> Iterator[_Value]:
+def _field(number: int, value: int, *, scope: int = 0, kind: int = _UINT) -> Iterator[_CallValue]:
     yield f"{FIELD}{number}", scope, kind, value
 
 

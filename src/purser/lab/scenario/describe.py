@@ -1,5 +1,8 @@
 """What a step is called when its author gave it no name."""
 
+import json
+from collections.abc import Iterator
+
 from purser.core.wording import counted
 from purser.lab.scenario.spec import Expect, FaultStep, NeverRule, Step, Wait
 
@@ -24,14 +27,29 @@ def describe(step: Step) -> str:
         joining = sum(each.count for each in step.join)
         return f"{counted(joining, 'node')} {'joins' if joining == 1 else 'join'}"
     if step.never is not None:
-        return f"never: {_describe_never(step.never)}"
+        return _describe_never(step.never)
     return f"delete {step.delete.kind} {', '.join(step.delete.names)}" if step.delete else "nothing"
 
 
 def _describe_never(never: NeverRule) -> str:
-    what = f"{never.kind} {', '.join(never.names)} {'removed' if never.deleted else f'with {never.match}'}"
+    what = f"{never.kind} {', '.join(never.names)}" + (" removed" if never.deleted else _with(never.match))
     what += f" for {never.longer_than_s:g} s" if never.longer_than_s else ""
-    return f"more than {never.more_than}: {what}" if never.more_than else what
+    if not never.more_than:
+        return f"never: {what}"
+    return f"never more than {never.more_than}{'' if never.deleted else ' at a time'}: {what}"
+
+
+def _with(match: dict[str, object]) -> str:
+    """As `` with spec.unschedulable=true``."""
+    return f" with {', '.join(_fields(match))}" if match else ""
+
+
+def _fields(match: object, path: str = "") -> Iterator[str]:
+    if isinstance(match, dict) and match:
+        for key, value in match.items():
+            yield from _fields(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield f"{path}={match if isinstance(match, str) else json.dumps(match)}"
 
 
 def _manifests(manifests: str | list[dict[str, object]]) -> str:
@@ -66,7 +84,7 @@ def _expect(expect: Expect) -> str:
         return f"CPUs, memory and devices of {expect.container.pod}"
     if expect.objects is not None:
         number = "" if expect.objects.count is None else f": {counted(expect.objects.count, 'object')}"
-        return f"{expect.objects.kind} {', '.join(expect.objects.names)} with {expect.objects.match}{number}"
+        return f"{expect.objects.kind} {', '.join(expect.objects.names)}{_with(expect.objects.match)}{number}"
     if expect.rejections is None:
         return ""
     reason = f" with reason {expect.rejections.reason}" if expect.rejections.reason else ""

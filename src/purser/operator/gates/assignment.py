@@ -96,15 +96,20 @@ def labelled_pool(node: NodeView, driver: DriverSpec) -> Pool | None:
 def requirement_obstacle(node: NodeView, version: str, requirements: Collection[DriverRequirement]) -> str:
     """Why a driver version is ruled out on a node; empty: it is not."""
     for requirement in requirements:
-        if _selects(requirement.node_selector, node) and (problem := _problem(version, requirement)):
+        if not _selects(requirement.node_selector, node):
+            continue
+        if (numbers := _numbers(version)) is None:
+            why = f" ({requirement.reason})" if requirement.reason else ""
+            return (
+                f"{f'driver {version}' if version else 'a driver of unknown version'} cannot be checked against "
+                f"spec.driver.requirements{why}: set its version to one such as 570.86.10, not to a digest"
+            )
+        if problem := _problem(numbers, requirement):
             return f"driver {version} {problem}" + (f": {requirement.reason}" if requirement.reason else "")
     return ""
 
 
-def _problem(version: str, requirement: DriverRequirement) -> str:
-    numbers = _numbers(version)
-    if numbers is None:
-        return "cannot be checked against spec.driver.requirements: set spec.driver.version"
+def _problem(numbers: tuple[int, ...], requirement: DriverRequirement) -> str:
     if requirement.minimum and numbers < (_numbers(requirement.minimum) or ()):
         return f"is older than {requirement.minimum}, the minimum for this node"
     for excluded in requirement.excluded:

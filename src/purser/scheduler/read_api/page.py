@@ -110,10 +110,10 @@ class StatePage:
         for name in sorted(self._cache.fleet.names()):
             if (state := self._cache.fleet.node(name)) is not None:  # else it has gone meanwhile
                 node = _encode_element(self._node(state, names_pods=True))
-                is_nameless = not any(each.disputed for each in state.devices)
+                names_no_pods = not any(each.disputed for each in state.devices)
                 made.nodes.append(node)
                 made.nodes_without_pods.append(
-                    node if is_nameless else _encode_element(self._node(state, names_pods=False))
+                    node if names_no_pods else _encode_element(self._node(state, names_pods=False))
                 )
             yield
 

@@ -20,7 +20,7 @@ CAUSES = {
     "lacks_both": "too little GPU and CPU left",
     "no_access": "of a model that the pod does not allow",
     "no_use": "pod requests no GPU",
-    "no_use_lacks_cpu": "pod requests no GPU, and too little CPU is left",
+    "no_use_lacks_cpu": "pod requests no GPU, and too little CPU left",
 }
 """What idle GPUs are idle for, in words."""
 

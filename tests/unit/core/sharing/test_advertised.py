@@ -99,8 +99,8 @@ def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resour
 @pytest.mark.parametrize(
     ("gpus", "complaint"),
     [
-        ([gpu(0), gpu(1, "1g.5gb")], "single: MIG is enabled on GPU 1 and disabled on GPU 0$"),
-        ([gpu(0, mig=True)], "single: there are no MIG devices on GPU 0"),
+        ([gpu(0), gpu(1, "1g.5gb")], "single cannot be used because MIG is enabled on GPU 1 and disabled on GPU 0$"),
+        ([gpu(0, mig=True)], "single cannot be used because there are no MIG devices on GPU 0"),
         (
             [gpu(0), gpu(1, mig=True), gpu(2, mig=True), gpu(3, "1g.5gb", "2g.10gb")],
             "enabled on GPUs 1, 2, 3 and disabled on GPU 0; there are no MIG devices on GPUs 1, 2.*: 1g.5gb, 2g.10gb$",

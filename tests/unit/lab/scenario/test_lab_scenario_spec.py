@@ -64,7 +64,7 @@ def test_the_examples_are_scenarios(path):
         ("hollow: [{name: a}, {name: a}]\nsteps: [{apply: x.yaml}]", ["two nodes have the name a-0"]),
         ("nodes: [t4-4]\nsteps: [{join: [{name: a}]}]", ["steps[0].join", "must start with hollow nodes"]),
         ("steps: [{fault: {kill_operator: true}}]", ["steps[0].fault", "operator: true"]),
-        ("steps: [", ["is not YAML"]),
+        ("steps: [", ["invalid YAML"]),
         ("steps: [{apply: x.yaml, within_s: soon}]", ["steps[0].within_s", "float"]),
         ("[" * 101, ["nested deeper than 100 levels"]),
     ],

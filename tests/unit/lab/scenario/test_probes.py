@@ -13,6 +13,7 @@ from purser.lab.scenario.spec import (
     ExpectGrants,
     ExpectObjects,
     ExpectRejections,
+    NeverRule,
     Step,
     Wait,
 )
@@ -60,7 +61,16 @@ async def test_a_count_of_one_reason_names_the_reason(rejections, expect, proble
             Step(expect=Expect(event=ExpectEvent("a", "FailedScheduling", "no GPU"))),
             "event FailedScheduling on a with 'no GPU' in its message",
         ),
-        (Step(expect=Expect(objects=ExpectObjects("Pod", {"a": 1}, count=0))), "Pod * with {'a': 1}: 0 objects"),
+        (Step(expect=Expect(objects=ExpectObjects("Pod", {"a": 1}, count=0))), "Pod * with a=1: 0 objects"),
+        (
+            Step(never=NeverRule("Node", {"spec": {"unschedulable": True}}, more_than=2, longer_than_s=10)),
+            "never more than 2 at a time: Node * with spec.unschedulable=true for 10 s",
+        ),
+        (
+            Step(never=NeverRule("Pod", {"metadata": {"labels": {"a": None, "b": "x*"}}})),
+            "never: Pod * with metadata.labels.a=null, metadata.labels.b=x*",
+        ),
+        (Step(never=NeverRule("Pod", deleted=True, more_than=1)), "never more than 1: Pod * removed"),
         (Step(wait=Wait(["a*"])), "a* running"),
         (Step(wait=Wait(["a*"], count=3)), "a* running: 3 pods"),
     ],
