@@ -129,7 +129,7 @@ STARTED_OTHERWISE = {
         Agent.run: self._sriov.run
         Agent.run: self._serve_kubelet
         Agent._serve_kubelet: self._janitor.run
-        _start_parts: parts.extender.run
+        _serve: parts.extender.run
         observing: observer.run
         _serve: observer.run
         _run_observer_and_elector: observer.run
