@@ -186,7 +186,7 @@ async def _serve(
             )
             addresses = Addresses(webhook_port, extender_port, metrics_port, read_api_port)
             await on_listening(addresses)
-            await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
+            await _register(settings, client, keeper, metrics, webhook_port, spawn)
             if settings.webhook:
                 _start_missed_pods(settings, parts, client, events, spawn)
             log.info("The scheduler is ready", **msgspec.structs.asdict(addresses))
@@ -353,16 +353,24 @@ def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tu
 
 
 async def _register(
-    webhook: WebhookSettings | None,
+    settings: SchedulerSettings,
     client: Client,
     keeper: CertificateKeeper,
     metrics: SchedulerMetrics,
     port: int,
     spawn: Spawn,
 ) -> None:
+    webhook = settings.webhook
     if webhook is None:
         return
-    registration = WebhookRegistration(client, webhook, webhook.target_at(port), lambda: keeper.ca_bundle, metrics)
+    registration = WebhookRegistration(
+        client,
+        webhook,
+        webhook.target_at(port),
+        lambda: keeper.ca_bundle,
+        metrics,
+        own_namespace=settings.namespace,
+    )
     keeper.on_change(registration.refresh)
     spawn(registration.run())
     await registration.done()

@@ -383,6 +383,23 @@ async def test_what_a_user_changed_is_reported_and_left_as_it_is(world):
     assert "caBundle" not in present[theirs["name"]]["clientConfig"]
 
 
+@pytest.mark.parametrize(("left_out", "state"), [(NAMESPACE, "right"), ("team", "different")])
+async def test_a_configuration_with_a_url_may_leave_out_pursers_own_namespace_and_no_other(world, left_out, state):
+    """The chart's do, whoever sets their address afterwards."""
+    target, metrics = UrlTarget("127.0.0.1", 8443), SchedulerMetrics()
+    settings = WebhookSettings(target)
+    await world.bring_webhooks(settings, target)
+    for resource, name in ((MUTATING_WEBHOOKS, "purser-mutating"), (VALIDATING_WEBHOOKS, "purser-validating")):
+        webhooks = (await world.client.get(resource, name))["webhooks"]
+        for each in webhooks:
+            expressions = each["namespaceSelector"].setdefault("matchExpressions", [])
+            expressions.append({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [left_out]})
+        await world.client.patch_merge(resource, name, {"webhooks": webhooks})
+    registration = WebhookRegistration(world.client, settings, target, lambda: b"CA", metrics, own_namespace=NAMESPACE)
+    await registration.register()
+    assert {state_of(metrics, name) for name in ("purser-mutating", "purser-validating")} == {state}
+
+
 async def test_a_configuration_that_is_missing_is_reported_and_found_once_it_is_there(world):
     metrics = SchedulerMetrics()
     registration = WebhookRegistration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)

@@ -160,9 +160,12 @@ _NOT_IGNORED_EXPRESSIONS = [{"key": key, "operator": "NotIn", "values": [IGNORE_
 
 def _exclude_own_namespace(target: ServiceTarget | UrlTarget) -> list[Raw]:
     """With ``failurePolicy: Fail`` Purser could not start again, were its own pods to wait for its webhook."""
-    if isinstance(target, UrlTarget):
-        return []
-    return [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [target.namespace]}]
+    return [] if isinstance(target, UrlTarget) else [exclude_namespace(target.namespace)]
+
+
+def exclude_namespace(name: str) -> Raw:
+    """The expression of a namespace selector that leaves one out."""
+    return {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [name]}
 
 
 def _rule(operations: list[str], resources: list[str], scope: str = "Namespaced") -> Raw:

@@ -23,6 +23,7 @@ from purser.scheduler.webhook.configurations import (
     EVICTIONS_WEBHOOK,
     NODES_WEBHOOK,
     REQUIRED_WEBHOOK,
+    exclude_namespace,
     mutating_configuration,
     validating_configuration,
 )
@@ -51,8 +52,12 @@ class WebhookRegistration:
         ca_bundle: Callable[[], bytes],
         metrics: SchedulerMetrics | None = None,
         clock: Clock | None = None,
+        own_namespace: str = "",
     ) -> None:
+        """``own_namespace``: where the scheduler's own objects are. Called by a URL, webhooks may leave it out, as the
+        chart's do, or not."""
         self._client = client
+        self._may_exclude = exclude_namespace(own_namespace) if isinstance(target, UrlTarget) else None
         self._wanted = (
             (MUTATING_WEBHOOKS, mutating_configuration(settings, target)),
             (VALIDATING_WEBHOOKS, validating_configuration(settings, target)),
@@ -117,10 +122,20 @@ class WebhookRegistration:
             return
         own = {NODES_WEBHOOK, EVICTIONS_WEBHOOK, REQUIRED_WEBHOOK, *(each["name"] for each in wanted["webhooks"])}
         await self._set_ca(resource, present, own)
-        found = list(differences(_webhooks_by_name(present), _webhooks_by_name(wanted)))
+        found = list(differences(_webhooks_by_name(self._without_exclusion(present)), _webhooks_by_name(wanted)))
         self._report(
             name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_INSTALL_ADVICE}"
         )
+
+    def _without_exclusion(self, present: Raw) -> Raw:
+        webhooks = []
+        for webhook in present.get("webhooks") or ():
+            selector = webhook.get("namespaceSelector") or {}
+            kept = [each for each in selector.get("matchExpressions") or () if each != self._may_exclude]
+            webhooks.append(
+                {**webhook, "namespaceSelector": {**selector, "matchExpressions": kept}} if kept else webhook
+            )
+        return {**present, "webhooks": webhooks}
 
     async def _set_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
         """Only into Purser's webhooks. It fails where their order was changed meanwhile."""
