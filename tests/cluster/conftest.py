@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .kubernetes import RealCluster
+from .kubernetes import RealCluster, service
+from .kubernetes.binaries import Binaries
 from .kubernetes.fixtures import cluster, real_cluster
 from .purser_image import purser_archive, purser_image
 from .purser_processes import Purser
@@ -43,6 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> tuple[int, bool]:
     file = item.path.stem
     return LONGEST.index(file) if file in LONGEST else len(LONGEST), not item.name.startswith(SLOW)
+
+
+@pytest.fixture(autouse=True)
+def nothing_ends_by_itself(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever Purser asks of it. Only Purser's kube-scheduler may, without its Lease, and kubelet before 1.24."""
+    service.ended.clear()
+    yield
+    if "real_cluster" in request.fixturenames:
+        may_end = ("purser-kube-scheduler", *(("kubelet",) if Binaries.find().version < (1, 24) else ()))
+        ended = [each for each in service.ended if not each.startswith(may_end)]
+        assert not ended, f"ended by themselves: {', '.join(ended)}"
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,8 @@ NUMPY = _pytest("tests/unit/core/placement", f"--ignore={_COMPARED}", "-n2", tim
 
 
 MOST_FAILURES = "--maxfail=8"
-"""More are one cause, such as a process that is gone, and each may wait for five minutes until it fails."""
+"""More are one cause, such as a process that is gone, and each may wait for five minutes until it fails. The run ends
+there, and what failed is not tried once more: more than three flaky tests fail the gate in any case."""
 
 
 def _cluster(name: str, *arguments: str, **environment: str) -> Lane:

@@ -20,6 +20,10 @@ from .reports import Failure, Report, last_failed, read_junit
 PYTEST = ("python", "-m", "pytest")
 _REPORT_S = 60
 """For pytest to say what failed until then, once its time is over."""
+_INTERRUPTIBLE = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Where the gate runs in a shell's background, SIGINT is ignored, and its children inherit that."""
 _LAST_LINES_S = 5
 """For the last lines of a command that has ended; what it started may hold its output open for ever."""
 TESTS_FAILED = 1
@@ -128,10 +132,10 @@ class Runner:
 
     def _call(self, run: Run, command: Sequence[str], capture: bool = False) -> "_Ended":
         """Run a command of the virtual environment in a process group, of which nothing is left."""
-        program = Path(sys.executable).parent / command[0]
+        program = str(Path(sys.executable).parent / command[0])
         piped = capture or bool(self.prefix)
         process = subprocess.Popen(
-            [program, *command[1:]],
+            [sys.executable, "-c", _INTERRUPTIBLE, program, *command[1:]],
             cwd=self.repository,
             env={**os.environ, **self.environment, **dict(run.environment)},
             stdin=subprocess.DEVNULL,
@@ -146,9 +150,10 @@ class Runner:
             try:
                 process.wait(run.timeout_s)
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_REPORT_S)
+                if run.command[:3] == PYTEST:
+                    process.send_signal(signal.SIGINT)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_REPORT_S)
                 return _Ended(-1, f"It did not end within {run.timeout_s:.0f} s.")
             finally:
                 _kill_group(process)

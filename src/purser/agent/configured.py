@@ -8,7 +8,7 @@ import structlog
 
 from purser import __version__
 from purser.agent.enforcement import Enforcers
-from purser.agent.inventory import HeldInstances, InventoryBasis, make_inventory
+from purser.agent.inventory import InventoryBasis, UngrantedInstances, make_inventory
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
@@ -60,7 +60,7 @@ class ConfiguredInventory:
         scan: int,
         health: Mapping[str, GpuHealth],
         enforcers: Enforcers,
-        held: Mapping[str, HeldInstances] | None,
+        held: Mapping[str, UngrantedInstances] | None,
     ) -> NodeInventory:
         """The inventory. ``scan`` counts looks at the driver; for the rest see `make_inventory`."""
         mismatch = ""

@@ -19,7 +19,7 @@ import structlog
 from purser.agent.configured import ConfiguredInventory
 from purser.agent.enforcement import Enforcers
 from purser.agent.health_memory import HealthMemory
-from purser.agent.inventory import HeldInstances, has_library, unreadable
+from purser.agent.inventory import UngrantedInstances, has_library, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -119,7 +119,7 @@ class DeviceMonitor:
         """By uuid: the last one that the driver reported."""
         self.mps_ready: Callable[[], frozenset[str]] = frozenset
         """uuids of GPUs whose MPS daemon answers."""
-        self.held_instances: Callable[[], Mapping[str, HeldInstances] | None] = lambda: None
+        self.ungranted_instances: Callable[[], Mapping[str, UngrantedInstances] | None] = lambda: None
         """Instances without a grant on GPUs that are cut on demand, of those that were checked; None: there is no
         check."""
         self._cut_since: dict[str, tuple[NodeMigDevice, ...]] = {}
@@ -304,7 +304,7 @@ class DeviceMonitor:
         config = self._config.value
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
-        enforcers, held = Enforcers(has_library(self._settings), self.mps_ready()), self.held_instances()
+        enforcers, held = Enforcers(has_library(self._settings), self.mps_ready()), self.ungranted_instances()
         made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, enforcers, held)
         if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
             self.inventory.set(made)

@@ -50,7 +50,7 @@ class InventoryBasis(msgspec.Struct, frozen=True):
     """Counts looks at the driver."""
 
 
-HeldInstances: TypeAlias = tuple[MigPlacement, ...] | str
+UngrantedInstances: TypeAlias = tuple[MigPlacement, ...] | str
 """What is on a GPU that is cut on demand and no grant's; a text says why that is not known."""
 
 
@@ -60,7 +60,7 @@ def make_inventory(
     health: Mapping[str, GpuHealth],
     enforcers: Enforcers,
     agent_version: str,
-    held: Mapping[str, HeldInstances] | None = None,
+    held: Mapping[str, UngrantedInstances] | None = None,
     problems: list[str] | None = None,
     mismatch: str = "",
 ) -> NodeInventory:
@@ -154,7 +154,7 @@ def _device(
     )
 
 
-def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: HeldInstances) -> Device:
+def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: UngrantedInstances) -> Device:
     """A GPU on which instances are made as grants name them."""
     unknown = f"the GPU's instances are unknown: {held}" if isinstance(held, str) else ""
     reason = reason or unknown

@@ -167,7 +167,7 @@ class _LogReader:
             raise ValueError("the record has no timestamp")
         if math.isinf(self._begin_s):
             self._begin_s = self._now_s = start.at
-            self._policy = _policy_words(start.policy)
+            self._policy = _policy_text(start.policy)
         self._now_s = max(self._now_s, start.at)
         self._names, self._requests = [], []
         self._before = {uid for held in self._held.values() for uid in held}
@@ -278,7 +278,7 @@ class _LogReader:
         )
 
 
-def _policy_words(settings: PolicySettings) -> str:
+def _policy_text(settings: PolicySettings) -> str:
     """The policies of pods that name none, as `parse_policy` reads them; of several for GPUs the first that chooses by
     itself. Empty: there is none."""
     for words in (*(f"{settings.node}/{gpu}" for gpu in settings.gpu if gpu != settings.node), settings.node):

@@ -114,7 +114,7 @@ def device_plugin(
     junit: Annotated[Path | None, typer.Option(help="Also write the report to this file, as JUnit XML.")] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Run the checks, print the report."""
+    """Run the checks and print the report."""
     import os
 
     # gRPC's C core writes lines of its own whenever a plugin ends; it reads this when it is loaded.

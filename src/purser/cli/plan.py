@@ -236,7 +236,8 @@ def why_no_plan(occupancy: "Occupancy", wish: "RoomRequest") -> str:
         return f"no schedulable node has {asked}{there}: {_USABLE_NOTE}"
     if enough < wish.nodes:
         have = "has" if enough == 1 else "have"
-        there = f"only {enough} of {counted(len(usable), 'schedulable node')} {have} at least {asked}"
+        few = f"only {enough}" if enough < len(usable) else str(enough)
+        there = f"{few} of {counted(len(usable), 'schedulable node')} {have} at least {asked}"
         return f"{there}, but you asked for {counted(wish.nodes, 'node')}: {_USABLE_NOTE}"
     staying = sorted(f"{pod.request.key} {pod.stay_reason}" for pod in occupancy.pods.values() if pod.stay_reason)
     where = counted(wish.nodes, "node")

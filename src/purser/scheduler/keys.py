@@ -76,7 +76,7 @@ class GrantKeys:
         trusted = {_raw(key) for key in fresh.public}
         revoked = {_raw(key) for key in self.public} - trusted
         if revoked:
-            log.warning("Some keys are revoked: grants signed with them are invalid", keys=len(revoked))
+            log.warning("Signing keys have been revoked: grants signed with them are invalid", keys=len(revoked))
         new = _raw(fresh.signing.public_key())
         if new in self._announced or _raw(self.signing.public_key()) not in trusted:
             self.signing = fresh.signing

@@ -174,7 +174,7 @@ class _Row(msgspec.Struct):
             return None
         found = parse_number(text)
         if found is None:
-            self.wrong(column, f"is {text!r}, but must be a number of seconds, 0 or more, or empty")
+            self.wrong(column, f"is {text!r}, but must be empty or a number of seconds (0 or more)")
         return found
 
 

@@ -19,7 +19,7 @@ from purser.core.placement.policies import parse_policy
 from purser.simulator import arrivals, departures
 from purser.simulator.bounds import bounds
 from purser.simulator.decision_log import opened
-from purser.simulator.results import AnyRun, run_result, timed_result
+from purser.simulator.results import AnyRun, arrivals_result, timed_result
 from purser.simulator.workload import Order, Workload, has_bounds
 
 FRAGMENTATION = "fragmentation"
@@ -84,7 +84,7 @@ def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
         if task.policy != FRAGMENTATION or task.learns:
             first = arrivals.run(workload, task.order, FRAGMENTATION).first_failure
         limit = bounds(workload, task.order, first)
-    return run_result(task.policy, workload, task.order, task.learns, found, limit)
+    return arrivals_result(task.policy, workload, task.order, task.learns, found, limit)
 
 
 def _warm_up(workload: Workload, task: Task) -> None:

@@ -77,7 +77,7 @@ class TimedRun(msgspec.Struct, frozen=True):
     """How long pods waited, the shortest wait first: at each whole percent of the pods from 0 to 100."""
 
 
-def run_result(
+def arrivals_result(
     policy: str, workload: Workload, order: Order, learned: bool, found: ArrivalsResult, bounds: Bounds | None
 ) -> Run:
     """Results of a run with arrivals alone."""

@@ -126,7 +126,7 @@ class Pages:
         state, name = await _state(request), request.match_info["name"]
         node = next((each for each in state.nodes if each.name == name), None)
         if node is None:
-            raise _not_found(f"There is no node {name} with GPUs that you may see.")
+            raise _not_found(f"Node {name} does not exist, has no GPUs, or is not visible to you.")
         places = gpu_places(state, lambda at, _: at is node)
         hardware, unknown = await _hardware(request, name)
         values = {
@@ -339,8 +339,8 @@ async def _steps(request: web.Request, namespace: str, name: str, uid: str) -> A
 async def _events(request: web.Request, namespace: str, about: Mapping[str, str]) -> Addition[StateEvent]:
     """Those about an object, the last first."""
     unknown = (
-        f"Events are not shown because you are not allowed to list events in namespace {namespace}, or because the "
-        "scheduler's version does not report them."
+        f"Events are not shown because you are not allowed to list events in namespace {namespace}, or because they "
+        "are read from a scheduler whose version does not report them."
     )
     found = await _addition("events", request[FEED].events(namespace, about), unknown)
     return replace(found, items=found.items[::-1])

@@ -16,9 +16,9 @@ ended: list[str] = []
 class Service(Process):
     """A `Process` that comes back.
 
-    kubelet 1.20.2 panics ("assignment to entry in nil map", in devicemanager's removeContainerAllocatedResources) where
-    it admits a pod while it still has to forget one that was deleted as soon as it came. A node of that version
-    restarts its kubelet then, and is not lost for all tests that follow.
+    kubelet before 1.24 can panic (kubernetes#103838: "assignment to entry in nil map" in devicemanager's
+    removeContainerAllocatedResources) where it admits a pod while it allocates again for one that was deleted before
+    its containers started. A real node restarts it then, and is not lost for all tests that follow.
     """
 
     def __init__(self, name: str, argv: Sequence[str], folder: Path) -> None:
@@ -28,6 +28,7 @@ class Service(Process):
 
     def start(self) -> None:
         """Start it, and keep it running until `stop` or `kill`."""
+        self._let_go()
         super().start()
         self._stopped = threading.Event()
         threading.Thread(target=self._keep, args=(self._stopped,), daemon=True).start()

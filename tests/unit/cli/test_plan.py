@@ -83,7 +83,7 @@ async def test_a_plan_is_printed_and_what_stays_is_named(tmp_path):
         ),
         (
             ["--gpus=1", "--nodes=4"],
-            "only 3 of 3 schedulable nodes have at least 1 usable GPU, but you asked for 4 nodes: GPUs that are ",
+            "3 of 3 schedulable nodes have at least 1 usable GPU, but you asked for 4 nodes: GPUs that are ",
         ),
         (["--gpus=1", "--nodes=3"], "without evicting pods that must stay: default/p has priority 0"),
     ],

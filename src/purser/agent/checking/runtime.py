@@ -44,7 +44,8 @@ _MAX_RUNTIME_FILE_BYTES = 4 << 20
 _INSTALL = "Install NVIDIA's container toolkit, or let the operator install it (spec.toolkit in the ClusterPolicy)."
 _CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
 _GENERATE = (
-    "The agent rewrites its own specification; to regenerate that of nvidia.com/gpu, run nvidia-ctk cdi generate."
+    "The agent rewrites its own specification. To regenerate NVIDIA's (nvidia.com/gpu), run nvidia-ctk cdi generate "
+    "--output=FILE with the path of the file that is named here."
 )
 
 

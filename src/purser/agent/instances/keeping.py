@@ -17,7 +17,7 @@ import structlog
 from purser.agent.instances.cutting import GpuPartitioner, GpuPartitioning
 from purser.agent.instances.devices import on_demand_kind
 from purser.agent.instances.planning import BlockedError
-from purser.agent.inventory import HeldInstances
+from purser.agent.inventory import UngrantedInstances
 from purser.agent.nvml.driver import Driver, Gpu, MigCallError
 from purser.agent.threads import run_in_thread
 from purser.core.device.gpus import NodeMigDevice
@@ -115,7 +115,7 @@ class InstanceManager:
 
     # What is known
 
-    def held(self) -> dict[str, HeldInstances]:
+    def held(self) -> dict[str, UngrantedInstances]:
         """What is on each GPU that was looked at and no grant's: the administrator's, and what cannot be removed."""
         return {
             uuid: state.problem or tuple(sorted({*state.cut.foreign, *state.cut.busy} if state.cut else ()))

@@ -11,8 +11,8 @@ import msgspec
 _MIB_OF_GIB = 1024
 _WHOLE_PERCENT = 100
 
-Slices = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
-"""Or memory, in MiB or units of pods."""
+Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
+"""Of slices, of memory in MiB or in units of pods, or of percent."""
 
 
 class SliceProfile(msgspec.Struct, frozen=True, gc=False):
@@ -21,8 +21,8 @@ class SliceProfile(msgspec.Struct, frozen=True, gc=False):
     name: str
     number: str
     """By which the vendor's driver knows it."""
-    slices: Slices
-    memory_mib: Slices
+    slices: Amount
+    memory_mib: Amount
 
 
 class Slicing(msgspec.Struct, frozen=True, gc=False):
@@ -46,11 +46,11 @@ class Slicing(msgspec.Struct, frozen=True, gc=False):
 class SliceAsk(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a container asks of such a device: a number of slices, or amounts that its profile must have."""
 
-    slices: Slices = 0
+    slices: Amount = 0
     """0: it names amounts."""
-    memory: Slices = 0
+    memory: Amount = 0
     """In GiB; what is more than twice the memory of the largest profile is in MiB. 0: any."""
-    cores_percent: Slices = 0
+    cores_percent: Amount = 0
     """0: any."""
 
 

@@ -54,7 +54,7 @@ def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
     names = [name for name, _ in parts]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"policy {name.value!r} appears twice: remove one of them")
+            raise ValueError(f"policy {name.value!r} appears more than once: list it once")
     return parts
 
 

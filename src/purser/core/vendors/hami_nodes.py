@@ -26,7 +26,7 @@ from purser.core.vendors.register_texts import (
     MAX_REGISTER_BYTES,
     RegisteredDevice,
     RegisterError,
-    check_names,
+    check_id_and_model,
     read_devices,
     slots_of,
 )
@@ -104,7 +104,7 @@ def devices(
 
 
 def _device(gpu: RegisteredGpu, is_listed: bool, problems: list[str]) -> Device:
-    check_names(gpu)
+    check_id_and_model(gpu)
     mode = _MODES.get(gpu.mode)
     if mode is None:
         raise RegisterError(f"GPU {gpu.id[:64]!r} has unknown mode {gpu.mode[:20]!r}")

@@ -72,7 +72,7 @@ def read_devices(
     return found
 
 
-def check_names(registered: RegisteredDevice) -> None:
+def check_id_and_model(registered: RegisteredDevice) -> None:
     """Id and model are such as others can print, count and list. Raises `RegisterError`."""
     if not _ID.fullmatch(registered.id):
         raise RegisterError(f"{registered.id[:64]!r} is not a device ID")

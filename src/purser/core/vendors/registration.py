@@ -17,7 +17,13 @@ from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quant
 from purser.core.model import WHOLE_PERCENT, Device, DeviceMode, Enforcement
 from purser.core.names import NOT_LISTED
 from purser.core.vendors.family import CapacityDevices, CountedBy, DeviceFamily
-from purser.core.vendors.register_texts import RegisteredDevice, RegisterError, check_names, read_register, slots_of
+from purser.core.vendors.register_texts import (
+    RegisteredDevice,
+    RegisterError,
+    check_id_and_model,
+    read_register,
+    slots_of,
+)
 from purser.core.wording import counted
 
 MAX_PROBLEMS = 8
@@ -149,7 +155,7 @@ def _counted_devices(
 
 
 def _device(family: DeviceFamily, registered: RegisteredDevice, is_listed: bool, odd: list[str]) -> Device:
-    check_names(registered)
+    check_id_and_model(registered)
     if registered.count < 0 or not 0 <= registered.devmem <= _MAX_AMOUNT:
         raise RegisterError(
             f"device {registered.id!r} has an invalid number of slots ({registered.count}) or an invalid amount of "

@@ -16,7 +16,7 @@ POOL = f"{POOL_PREFIX}/{POOL_NAME}"
 
 _MELLANOX, _PF_DEVICE, _VF_DEVICE = "15b3", "1021", "101e"
 _ETHERNET = "1"
-_ROUTES = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+_ROUTE_HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 
 
 def write_nics(host_root: Path, profile: NodeProfile) -> Path:
@@ -26,7 +26,7 @@ def write_nics(host_root: Path, profile: NodeProfile) -> Path:
         tree.device(pci_address(gpu.pci))
     for nic in profile.nics:
         tree.nic(nic)
-    _write(host_root / "proc/1/net/route", _ROUTES)
+    _write(host_root / "proc/1/net/route", _ROUTE_HEADER)
     selectors = {"vendors": [_MELLANOX], "devices": [_VF_DEVICE]}
     pool = {"resourceName": POOL_NAME, "resourcePrefix": POOL_PREFIX, "selectors": selectors}
     config = host_root / "etc/pcidp/config.json"

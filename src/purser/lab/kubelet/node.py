@@ -54,7 +54,7 @@ class NodeSettings:
         return behaviour(self.kubelet.config.parsed_version)
 
 
-def capacity_of(settings: NodeSettings) -> tuple[dict[str, str], dict[str, str]]:
+def capacity_and_allocatable(settings: NodeSettings) -> tuple[dict[str, str], dict[str, str]]:
     """Capacity and allocatable of what comes from the machine, as the Node's status has them.
 
     Of CPUs and memory kubelet offers what is neither reserved nor, as memory, taken by hugepages.
@@ -150,7 +150,7 @@ class NodeReporter:
         """``there``: the capacity that the Node has. What it has of a resource that kubelet does not know (one that an
         administrator wrote, or whose plugin it forgot) stays, and kubelet offers all of it (setters.MachineInfo)."""
         settings = self._settings
-        capacity, allocatable = capacity_of(settings)
+        capacity, allocatable = capacity_and_allocatable(settings)
         devices = self._books.forget_expired(self._clock.monotonic())
         unknown = {name: amount for name, amount in there.items() if name not in capacity}
         return {

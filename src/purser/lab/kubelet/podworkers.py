@@ -30,7 +30,7 @@ from purser.lab.kubelet.admission import (
 )
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
-from purser.lab.kubelet.node import NodeSettings, capacity_of
+from purser.lab.kubelet.node import NodeSettings, capacity_and_allocatable
 from purser.lab.kubelet.podresources import KnownPod
 from purser.lab.kubelet.pods import (
     ContainerView,
@@ -229,7 +229,7 @@ class PodWorkers:
             running = {view.name for view in containers_of(pod) if not view.is_init and self._record_of(pod, view)}
             async with self._holdings:
                 await admit(self._books, self._endpoints, pod, self._active_uids(), running)
-            check_room(pod, self._others(uid), capacity_of(self._settings)[1])
+            check_room(pod, self._others(uid), capacity_and_allocatable(self._settings)[1])
         except AdmissionError as error:
             await self._reject(pod, error)
             return

@@ -49,7 +49,7 @@ def _fields(match: object, path: str = "") -> Iterator[str]:
         for key, value in match.items():
             yield from _fields(value, f"{path}.{key}" if path else str(key))
     else:
-        yield f"{path}={match if isinstance(match, str) else json.dumps(match)}"
+        yield f"{path}={match if isinstance(match, str) else json.dumps(match, default=str)}"
 
 
 def _manifests(manifests: str | list[dict[str, object]]) -> str:

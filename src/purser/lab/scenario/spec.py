@@ -340,7 +340,8 @@ def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
             )
         for name in _nodes_of(step):
             if name not in nodes:
-                raise ScenarioError(f"{where}: unknown node {name}: must be one of {', '.join(sorted(nodes))}")
+                known = f"must be one of {', '.join(sorted(nodes))}" if nodes else "the scenario has no simulated nodes"
+                raise ScenarioError(f"{where}: unknown node {name}: {known}")
         for gpu in _gpus_of(step):
             if not 0 <= gpu.gpu < nodes[gpu.node]:
                 last = nodes[gpu.node] - 1

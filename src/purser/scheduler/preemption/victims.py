@@ -25,7 +25,7 @@ TOO_FEW_VICTIMS = "would not take the pod even if all lower-priority pods were e
 """The first two are kube-scheduler's words, and are read after a number of nodes."""
 
 
-class Search(msgspec.Struct, frozen=True):
+class FoundVictims(msgspec.Struct, frozen=True):
     """What was found on all nodes."""
 
     chosen: Victims | None
@@ -47,7 +47,7 @@ class VictimSearch:
         refusals: Mapping[str, Refusal],
         left: QuotaLimits = UNLIMITED,
         proposed: Mapping[str, Collection[str]] = {},
-    ) -> Search:
+    ) -> FoundVictims:
         """The cheapest of all nodes. ``refusals`` are the nodes where only Purser says no; on those that are
         ``proposed`` kube-scheduler needs these pods gone, for reasons of its own.
         """
@@ -69,7 +69,7 @@ class VictimSearch:
                     continue
                 why = TOO_FEW_VICTIMS if any(self._lower_priority_pods(name, request)) else NO_VICTIMS
             why_not[why] = why_not.get(why, 0) + 1
-        return Search(cheapest_victims(found), why_not)
+        return FoundVictims(cheapest_victims(found), why_not)
 
     def on_node(
         self, node: str, request: PodRequest, left: QuotaLimits = UNLIMITED, proposed: Collection[str] = ()

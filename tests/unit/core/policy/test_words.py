@@ -66,7 +66,7 @@ def test_policies_for_nodes_are_weighed(text: str, parts: list[tuple[str, float]
         ("spread=inf", "'inf'"),
         ("spread=1=2", "invalid weight '1=2'"),
         ("spread=" + "9" * 240, f"invalid weight '{'9' * 64}'"),
-        ("spread=1,binpack,spread=2", "policy 'spread' appears twice: remove one of them"),
+        ("spread=1,binpack,spread=2", "policy 'spread' appears more than once: list it once"),
         (",".join(list(NodePolicy)[:5]), "5 node policies are listed, more than the maximum of 4"),
         ("spread" + " " * 251, "the policies have 257 characters, more than the maximum of 256"),
     ],

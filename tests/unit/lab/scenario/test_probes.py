@@ -1,6 +1,7 @@
 """What a scenario says of its steps: their titles, and what was found instead of what they expect."""
 
 from collections import Counter
+from datetime import date
 from types import SimpleNamespace
 
 import pytest
@@ -70,6 +71,7 @@ async def test_a_count_of_one_reason_names_the_reason(rejections, expect, proble
             Step(never=NeverRule("Pod", {"metadata": {"labels": {"a": None, "b": "x*"}}})),
             "never: Pod * with metadata.labels.a=null, metadata.labels.b=x*",
         ),
+        (Step(never=NeverRule("Pod", {"a": date(2027, 1, 1)})), 'never: Pod * with a="2027-01-01"'),
         (Step(never=NeverRule("Pod", deleted=True, more_than=1)), "never more than 1: Pod * removed"),
         (Step(wait=Wait(["a*"])), "a* running"),
         (Step(wait=Wait(["a*"], count=3)), "a* running: 3 pods"),
