@@ -202,7 +202,7 @@ async def test_clients_that_do_not_read_keep_a_piece_each_and_only_so_many_answe
         assert slow == [200, 200, 429]
         for number in (1, 2, 3):
             slow += [(await server.ask(f"t{number}"))[0] for _ in range(2)]
-        assert slow.count(200) == serving.MAX_ANSWERS
+        assert slow.count(200) == serving.MAX_CONCURRENT_ANSWERS
         assert (await server.ask("t4"))[0] == 503
         server.writers[0].transport.abort()
         while (await server.ask("t4"))[0] != 200:  # noqa: ASYNC110

@@ -39,8 +39,8 @@ GRANT_INVALID = "Delete and recreate the pod"
 """Where the pod carries a grant that does not count: a scheduler's was changed, or another pod's was copied."""
 
 
-def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
-    """The advice for the pod's author; None: the pod is unknown. ``carries_grant``: it has a grant that does not
+def advice(pod: Pod | None, *, has_invalid_grant: bool = False) -> str:
+    """The advice for the pod's author; None: the pod is unknown. ``has_invalid_grant``: it has a grant that does not
     count."""
     if pod is None:
         return NOT_SCHEDULED
@@ -65,7 +65,7 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
             f'The pod\'s schedulerName is "{pod.spec.scheduler_name[:63]}", so Purser did not grant it a GPU:'
             " recreate it without schedulerName"
         )
-    if carries_grant:
+    if has_invalid_grant:
         return GRANT_INVALID
     if pod.spec.scheduler_name != SCHEDULER_NAME:
         return NOT_SCHEDULED

@@ -214,9 +214,9 @@ class Resolver:
         if gone and not problems:
             return _gone_refusal(ask, gone), True
         first = next(iter(sorted(problems)), "")
-        carries_grant = problems.get(first, UNGRANTED_PROBLEM) not in (UNGRANTED_PROBLEM, UNADOPTED_PROBLEM)
+        has_invalid_grant = problems.get(first, UNGRANTED_PROBLEM) not in (UNGRANTED_PROBLEM, UNADOPTED_PROBLEM)
         pod = fetched.get(first) or self._pods.get(first)
-        advised, is_ungranted = advice(pod, carries_grant=carries_grant), UNGRANTED_PROBLEM in problems.values()
+        advised, is_ungranted = advice(pod, has_invalid_grant=has_invalid_grant), UNGRANTED_PROBLEM in problems.values()
         settled = bool(confirmed and problems and UNADOPTED_PROBLEM not in problems.values())
         may_wait = is_ungranted and pod is not None and _missed_webhook(pod)
         return _no_grant(ask, problems, advised, may_wait=may_wait), settled or is_ungranted

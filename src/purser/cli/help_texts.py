@@ -62,14 +62,14 @@ def _fail_number(kind: Any, message: str, param: Any = None, ctx: Any = None) ->
     """In the place of typer's ``'x' is not a valid int range.`` and ``0 is not in the range x>=1.``"""
     value = message.partition(" is not ")[0]
     what = "a whole number" if isinstance(kind, _types.IntParamType) else "a number"
-    raise typer.BadParameter(f"{value} is not {what}{_bounds(kind)}.", ctx, param)
+    raise typer.BadParameter(f"{value} is invalid: must be {what}{_bounds(kind)}.", ctx, param)
 
 
 def _bounds(kind: Any) -> str:
     low, high = getattr(kind, "min", None), getattr(kind, "max", None)
     if low is not None and high is not None:
         return f" from {low} to {high}"
-    return "" if low is None else f" of {low} or more"
+    return "" if low is None else f", {low} or more"
 
 
 def usage_words(args: str) -> str:

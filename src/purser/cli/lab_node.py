@@ -67,7 +67,7 @@ def lab_nodes(kubeconfig: Path | None, name: str | None = None) -> list[LabNode]
             MISUSED,
         )
     if name is not None and name not in found:
-        fail(f"the lab has no node {name}: must be one of {', '.join(found)}")
+        fail(f"the lab has no node {name}: use one of {', '.join(found)}")
     names = found if name is None else {name: found[name]}
     drivers = {each: SimulatedDriver(folders.driver) for each, folders in names.items()}
     return [LabNode(each, drivers[each], folders.processes(drivers[each])) for each, folders in names.items()]

@@ -78,4 +78,4 @@ def snapshot(
     except OSError as error:
         fail(f"-o {output}: {error.strerror or error}")
     what = f"{counted(len(found.nodes), 'node')} and {counted(len(found.pods), 'pod')}"
-    print(f"purser: {output} has {what}", file=sys.stderr)
+    print(f"purser: wrote {what} to {output}", file=sys.stderr)

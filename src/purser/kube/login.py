@@ -106,7 +106,9 @@ def parse_token(where: str, token: bytes) -> str:
     """A bearer token fit for a header. Raises `ConfigError`, without the token."""
     text = token.decode("ascii", errors="replace").strip()
     if any(not "!" <= character <= "~" for character in text):
-        raise ConfigError(f"{where}: the token contains whitespace or non-ASCII characters; is it really a token?")
+        raise ConfigError(
+            f"{where}: the token contains whitespace, control or non-ASCII characters: check that it is a bearer token"
+        )
     return text
 
 

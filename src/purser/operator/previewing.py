@@ -182,7 +182,10 @@ def check(policy: Policy | None) -> None:
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     found = (policy.get("apiVersion"), policy.get("kind"))
     if found != (f"{GROUP}/{VERSION}", KIND):
-        raise MisusedError(f"found {brief(found[1])} of {brief(found[0])}: expected a {KIND} of {GROUP}/{VERSION}")
+        version, kind = (brief(each) if each else "none" for each in found)
+        raise MisusedError(
+            f"expected apiVersion: {GROUP}/{VERSION} and kind: {KIND}, but found apiVersion: {version} and kind: {kind}"
+        )
     if not name:
         raise MisusedError(f"the {KIND} has no name: set metadata.name")
     if not isinstance(name, str) or not is_name(name):

@@ -199,13 +199,13 @@ class _Simulation:
 
     def _changed(self, now: float) -> set[int]:
         """The rows of nodes that come at this moment."""
-        come = set()
+        opened = set()
         while self._changes and self._changes[0].at_s == now:
             change = self._changes.popleft()
             row = self.decider.open_node(change.node, is_open=change.is_open)
             if change.is_open:
-                come.add(row)
-        return come
+                opened.add(row)
+        return opened
 
     def _try_again(self, event: int, number: int, now: float) -> bool:
         placed = self._try(event, number, now)

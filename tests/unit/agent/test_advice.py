@@ -46,4 +46,4 @@ def test_of_names_alone_that_kube_scheduler_may_not_know_it_is_said_to_name_them
 
 
 def test_a_grant_that_does_not_count_is_made_again() -> None:
-    assert advice(pod("purser-scheduler"), carries_grant=True) == GRANT_INVALID
+    assert advice(pod("purser-scheduler"), has_invalid_grant=True) == GRANT_INVALID

@@ -72,12 +72,12 @@ def test_every_command_is_in_one_group_and_fits_into_a_line_of_80_columns(of: ty
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("plan", "free", "--gpus=x"), "'x' is not a whole number of 1 or more."),
-        (("plan", "free", "--gpus=0"), "0 is not a whole number of 1 or more."),
-        (("web", "--port=70000"), "70000 is not a whole number from 0 to 65535."),
-        (("simulate", "--load=x"), "'x' is not a number from 1 to 1000."),
+        (("plan", "free", "--gpus=x"), "'x' is invalid: must be a whole number, 1 or more."),
+        (("plan", "free", "--gpus=0"), "0 is invalid: must be a whole number, 1 or more."),
+        (("web", "--port=70000"), "70000 is invalid: must be a whole number from 0 to 65535."),
+        (("simulate", "--load=x"), "'x' is invalid: must be a number from 1 to 1000."),
         (("simulate", "--demo", "--load=nan"), "invalid value nan for --load: must be a percentage from 1 to 1000"),
-        ((*AGENT, "--slots=many"), "'many' is not a whole number."),
+        ((*AGENT, "--slots=many"), "'many' is invalid: must be a whole number."),
         ((*AGENT, "--slots=0"), "invalid value 0 for slots: must be a number from 1 to 1000"),
         ((*AGENT, "--mode=mig"), "invalid value 'mig' for --mode: must be shared or whole"),
         (

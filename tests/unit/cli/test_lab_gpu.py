@@ -199,7 +199,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
         (("ecc", "t4-0", 0), MISUSED, "one of --corrected, --uncorrected and --sram-threshold is required"),
         (("remap", "t4-0", 0), MISUSED, "is required"),
         (("load", "t4-0", 0), MISUSED, "--follow or at least one reading is required"),
-        (("xid", "t4-0", 0, 2**31), MISUSED, "2147483648 is not a whole number from 1 to 2147483647"),
+        (("xid", "t4-0", 0, 2**31), MISUSED, "2147483648 is invalid: must be a whole number from 1 to 2147483647"),
         (
             ("process", "start", "t4-0", 0, "--memory", "-1"),
             MISUSED,

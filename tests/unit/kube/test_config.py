@@ -168,7 +168,7 @@ async def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_was_reje
 @pytest.mark.parametrize("token", ["two\nlines", "a b", "ünicode", "\0"])
 async def test_what_cannot_be_a_token_is_refused_without_showing_it(tmp_path, token):
     (tmp_path / "token").write_text(token)
-    with pytest.raises(ConfigError, match="test: the token contains whitespace or non-ASCII") as caught:
+    with pytest.raises(ConfigError, match="test: the token contains whitespace, control or non-ASCII") as caught:
         await StoredLogin(Source("test", path=tmp_path / "token")).login()
     assert token not in str(caught.value)
 

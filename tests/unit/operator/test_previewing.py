@@ -56,7 +56,7 @@ def policy(name="policy", **spec):
             'unknown field "spec.driver.profiles[0].verison"',
         ),
         (policy() | {"sepc": {}}, 'unknown field "sepc"'),
-        (policy() | {"kind": "Policy"}, "found Policy of purser.dev/v1alpha1: expected a ClusterPolicy"),
+        (policy() | {"kind": "Policy"}, "but found apiVersion: purser.dev/v1alpha1 and kind: Policy"),
         (policy() | {"metadata": "foo"}, "the ClusterPolicy has no name"),
         (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: invalid name: use lowercase letters"),
         (policy(5), "ClusterPolicy 5: invalid name"),

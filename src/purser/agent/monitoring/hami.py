@@ -59,7 +59,7 @@ def _gpu_facts(node: HamiNode) -> Iterator[_Fact]:
             continue
         labels = _gpu_labels(node, gpu.index, telemetry.uuid, gpu.name)
         if telemetry.memory is not None:  # HAMi counts what the driver keeps for itself
-            yield labels, HamiFact.HOST_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
+            yield labels, HamiFact.HOST_GPU_MEMORY, float(telemetry.memory.used + (telemetry.memory.reserved or 0))
         yield labels, HamiFact.HOST_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_GPU_UTIL")
         yield labels, HamiFact.HOST_MEMORY_UTILIZATION, telemetry.fields.get("DCGM_FI_DEV_MEM_COPY_UTIL")
 

@@ -217,7 +217,7 @@ class MpsControl:
                 stderr=asyncio.subprocess.STDOUT,
             )
         except OSError as error:
-            raise MpsError(f"cannot run {program}: {error}") from error
+            raise MpsError(f"cannot run {program}: {error.strerror or error}") from error
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 output = await _communicate(process, f"{text}\n".encode())

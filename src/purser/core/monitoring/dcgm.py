@@ -171,7 +171,7 @@ METRICS: tuple[DcgmMetric, ...] = (
         type=_GAUGE,
         help="1 while a vGPU is licensed.",
         call="nvmlDeviceGetGridLicensableFeatures",
-        limits="0 for a GPU that does not need a license",
+        limits="0 for a GPU that does not need a licence",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",

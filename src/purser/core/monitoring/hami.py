@@ -13,7 +13,7 @@ import msgspec
 class HamiFact(StrEnum):
     """What is exported, for a GPU or for a container's share of one."""
 
-    HOST_MEMORY = "host-memory"
+    HOST_GPU_MEMORY = "host-memory"
     HOST_UTILIZATION = "host-utilization"
     HOST_MEMORY_UTILIZATION = "host-memory-utilization"
     MEMORY_LIMIT = "memory-limit"
@@ -55,7 +55,7 @@ _SHARE = {
 }
 
 METRICS: tuple[HamiMetric, ...] = (
-    HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_MEMORY, _GPU, "GPU memory in use (B)."),
+    HamiMetric("hami_host_gpu_memory_used_bytes", HamiFact.HOST_GPU_MEMORY, _GPU, "GPU memory in use (B)."),
     HamiMetric("hami_host_gpu_utilization_ratio", HamiFact.HOST_UTILIZATION, _GPU, "GPU utilization (%)."),
     HamiMetric(
         "hami_host_gpu_memory_controller_utilization_ratio",
@@ -124,7 +124,7 @@ _OLD_LABELS = {
     "instance": "instanceid",
 }
 _OLD_NAMES = {
-    HamiFact.HOST_MEMORY: "HostGPUMemoryUsage",
+    HamiFact.HOST_GPU_MEMORY: "HostGPUMemoryUsage",
     HamiFact.HOST_UTILIZATION: "HostCoreUtilization",
     HamiFact.MEMORY_LIMIT: "GPUDeviceMemoryLimit",
     HamiFact.CORE_LIMIT: "GPUDeviceCoreLimit",

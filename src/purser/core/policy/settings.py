@@ -9,7 +9,7 @@ import msgspec
 
 from purser.core.model import GpuPolicy, NodePolicy, PodRequest
 
-NODES_TO_SCORE = 100
+DEFAULT_NODES_TO_SCORE = 100
 """What kube-scheduler samples at least by itself, however many nodes there are (minFeasibleNodesToFind)."""
 
 
@@ -29,7 +29,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     """As `purser.core.policy.words.canonical_node_policy` writes it."""
     gpu: tuple[GpuPolicy, ...] = (GpuPolicy.PURSER,)
     authority: Authority = Authority.SHARED
-    nodes_to_score: int = NODES_TO_SCORE
+    nodes_to_score: int = DEFAULT_NODES_TO_SCORE
     """How many of the nodes where a pod fits are returned to kube-scheduler at most, the best ones; 0: all."""
 
     def node_policy(self, request: PodRequest) -> str:

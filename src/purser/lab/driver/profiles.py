@@ -106,7 +106,7 @@ class ProfileNic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numa_node: int | None = None
 
 
-class ProfileSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProfilePcieSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A PCIe switch."""
 
     root_port: str
@@ -148,7 +148,7 @@ class NodeProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     bridges: tuple[Bridge, ...] = ()
     nics: Annotated[tuple[ProfileNic, ...], msgspec.Meta(max_length=32)] = ()
     """The agent serves their VFs as one pool."""
-    switches: tuple[ProfileSwitch, ...] = ()
+    switches: tuple[ProfilePcieSwitch, ...] = ()
     models: dict[str, GpuModel] = {}
 
     @property

@@ -65,7 +65,7 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
         if behaviour.refuses_pod_resources_get:
             await context.abort(grpc.StatusCode.UNKNOWN, "PodResources API Get method disabled")
         if not behaviour.has_pod_resources_get:
-            await _unknown(context, "Get")
+            await _abort_unknown_method(context, "Get")
         for pod in self._pods():
             if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
                 return api_pb2.GetPodResourcesResponse(pod_resources=self._pod(pod))
@@ -81,7 +81,7 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
         if behaviour.refuses_allocatable_resources:
             await context.abort(grpc.StatusCode.UNKNOWN, "Pod Resources API GetAllocatableResources disabled")
         if not behaviour.has_allocatable_resources:
-            await _unknown(context, "GetAllocatableResources")
+            await _abort_unknown_method(context, "GetAllocatableResources")
         state = self._books.state
         return api_pb2.AllocatableResourcesResponse(
             devices=list(_allocatable_devices(state)),
@@ -110,7 +110,8 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
         return cpus.exclusive.get(key, 0 if self._books.behaviour.lists_exclusive_cpus_only else cpus.default)
 
 
-async def _unknown(context: grpc.aio.ServicerContext[Any, Any], method: str) -> None:
+async def _abort_unknown_method(context: grpc.aio.ServicerContext[Any, Any], method: str) -> None:
+    """Does not return: `abort` raises."""
     message = f"unknown method {method} for service v1.PodResourcesLister"
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
 

@@ -1,5 +1,5 @@
 """A node's next step in its driver upgrade, by its state (`next_step`): also while its pods leave
-(`step_of_emptying`), and while it is NotReady in the middle of it (`step_while_not_ready`).
+(`step_while_emptying`), and while it is NotReady in the middle of it (`step_while_not_ready`).
 
 Not here: which nodes begin (`budget`), and how a driver is replaced (`replacing`).
 """
@@ -95,7 +95,7 @@ def step_while_not_ready(progress: NodeProgress, fleet: UpgradeInputs) -> NodeSt
 # --- pods leave
 
 
-def step_of_emptying(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
+def step_while_emptying(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
     """One step of those that have pods leave."""
     workloads = fleet.workloads.get(progress.node.name)
     if stale_pod(progress) is None:
@@ -253,9 +253,9 @@ def _uncordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger)
 
 _STEPS: dict[State, Callable[[NodeProgress, UpgradeInputs, DisruptionLedger], NodeStep]] = {
     State.CORDON: _cordon,
-    State.JOBS: step_of_emptying,
-    State.PODS: step_of_emptying,
-    State.DRAIN: step_of_emptying,
+    State.JOBS: step_while_emptying,
+    State.PODS: step_while_emptying,
+    State.DRAIN: step_while_emptying,
     State.RESTART: replace,
     State.VALIDATION: validate,
     State.UNCORDON: _uncordon,

@@ -307,7 +307,7 @@ def _wait_reason(progress: NodeProgress, reasons_by_node: Mapping[str, str]) -> 
         return reasons_by_node[progress.node.name]
     if why := failure_of(progress.node):
         return f"retried later: {why}"
-    return "queued behind nodes that take longer than this plan covers"
+    return "queued behind nodes whose upgrades last longer than this plan covers"
 
 
 def _is_current(progress: NodeProgress) -> bool:
@@ -331,7 +331,7 @@ def plan_lines(plan: UpgradePlan) -> list[str]:
 def _lines(plan: UpgradePlan) -> Iterator[str]:
     yield f"target: {plan.target or 'none (the operator does not manage a driver)'}"
     if plan.off:
-        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): no upgrade starts automatically"
+        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): the plan counts once they are on"
     for node in plan.under_way:
         yield from _node(node)
     if not plan.waves and not plan.under_way:

@@ -43,7 +43,7 @@ POD_PATH = "/v1/namespaces/{namespace}/pods/{pod}"
 EVENTS_PATH = "/v1/namespaces/{namespace}/events"
 """Who may list the namespace's events may read it."""
 
-MAX_ANSWERS = 8
+MAX_CONCURRENT_ANSWERS = 8
 """Documents that are sent at once."""
 MAX_ANSWERS_OF_A_USER = 2
 SEND_TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ class AnswersInFlight:
                 text=f"{MAX_ANSWERS_OF_A_USER} responses are still being sent to you: read those first\n",
                 headers=_RETRY_AFTER,
             )
-        if self._by_user.total() >= MAX_ANSWERS:
+        if self._by_user.total() >= MAX_CONCURRENT_ANSWERS:
             raise web.HTTPServiceUnavailable(text="too many concurrent responses: try again\n", headers=_RETRY_AFTER)
         self._by_user[user] += 1
         try:

@@ -117,7 +117,9 @@ def parse(text: str | bytes) -> CpuManagerCheckpoint:
         content = _read(file.data)
         entries = {key: value for key, value in (content.entries or {}).items() if not isinstance(value, str)}
         if len(entries) < len(content.entries or {}):
-            raise CheckpointError("could not load v4 checkpoint: its data has CPUs by container id")
+            raise CheckpointError(
+                "could not load v4 checkpoint: its entries are keyed by container ID, not by pod and container"
+            )
         return CpuManagerCheckpoint(content.policy_name, content.default_cpu_set, entries, _pods(content))
     for found in _interpretations(file):
         if fnv1a_32(hash_input(found)) == file.checksum:

@@ -110,15 +110,16 @@ class PodSearch:
     def _is_this_pod(self, pod: PodKey) -> bool:
         return pod.uid == self._pod or (pod.name, pod.namespace) == (self._pod, self._namespace)
 
-    def lacking(self) -> str:
-        """What the file has in place of a decision on the pod, and what to do, in one line."""
+    def lacking(self, *, is_only_file: bool) -> str:
+        """What the file has in place of a decision on the pod, and what to do, in one line. ``is_only_file``: whether
+        no other file was read."""
         start = self._start
         if start is None:
             return "none of the file could be read"
         has = f"the file has {counted(self._decisions, 'decision')} from {spelled(start.at)} to {spelled(self._at)}"
-        return "; ".join([has, *self._hints(start)])
+        return "; ".join([has, *self._hints(start, is_only_file)])
 
-    def _hints(self, start: SchedulingStart) -> Iterable[str]:
+    def _hints(self, start: SchedulingStart, is_only_file: bool) -> Iterable[str]:
         if self.problem:
             yield f"the rest of the file could not be read: {self.problem}"
         if self._namesakes:
@@ -139,7 +140,9 @@ class PodSearch:
         elif self._until is not None:
             yield "read an earlier file or set a later --at"
         else:
+            if is_only_file:
+                yield "read another file in the folder"
             yield (
-                "read another file in the folder. If kube-scheduler's own filters reject all nodes, Purser is not"
-                " called: run the command on the cluster, without --from"
+                "if kube-scheduler's own filters reject all nodes, Purser is not called: run the command on the "
+                "cluster, without --from"
             )

@@ -49,7 +49,7 @@ def explain_from_log(files: Sequence[LogFile], namespace: str, pod: str, until: 
     Raises `UnknownPodError`, with what to do; `DecisionLogError` where the decision makes no sense, or none of the
     files is a scheduler's log; OSError.
     """
-    without: list[str] = []
+    without: list[tuple[str, str]] = []
     unreadable: list[DecisionLogError] = []
     for file in files:
         search = PodSearch(namespace, pod, until)
@@ -66,11 +66,14 @@ def explain_from_log(files: Sequence[LogFile], namespace: str, pod: str, until: 
                     return _explained(Reader(stream.read), search.found, notes + [str(each) for each in unreadable])
             except DecisionLogError as error:
                 raise DecisionLogError(f"{file.name}: {error}") from error
-        without.append(f"{file.name}: {search.lacking()}")
+        without.append((file.name, search.lacking(is_only_file=len(files) == 1)))
     if unreadable and not without:
         raise unreadable[0]
-    listed = some(without, "file", named=1)
-    raise UnknownPodError(f"no decision on pod {pod} in namespace {namespace} found in {listed}")
+    (name, lacking), *others = without
+    message = f"no decision on pod {pod} in namespace {namespace} found in {name}"
+    if others:
+        message += f" and {counted(len(others), 'more file')}. {name}"
+    raise UnknownPodError(f"{message}: {lacking}")
 
 
 def _explained(reader: Reader, decision: PodDecision, notes: list[str]) -> Explanation:

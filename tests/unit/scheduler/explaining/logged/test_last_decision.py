@@ -148,8 +148,9 @@ def test_of_several_files_the_newest_with_the_pod_is_read():
     assert explained(made, "p").state == "Placed"
     with pytest.raises(UnknownPodError) as caught:
         explained(made, "r")
-    assert "in 1.log: the file has 2 decisions from 1970-01-01T00:16:40Z" in str(caught.value)
-    assert str(caught.value).endswith("(and 1 more file)")
+    assert "1.log: the file has 2 decisions from 1970-01-01T00:16:40Z" in str(caught.value)
+    assert "found in 1.log and 1 more file. 1.log: the file has 2 decisions" in str(caught.value)
+    assert "read another file" not in str(caught.value)
 
 
 def test_a_log_without_the_pod_says_what_to_do():
