@@ -184,6 +184,7 @@ STARTED_OTHERWISE = {
         _serve: asyncio.to_thread
         _run_concurrently: one
         Observer._follow: note
+        _start_parts: parts.extender.read_ahead
         until: work
         until: end
         WorkQueue.add_after: self._add_later

@@ -259,6 +259,7 @@ async def _start_parts(parts: _SchedulerParts, client: Client, spawn: Spawn) -> 
         spawn(parts.follower.run())
         await parts.follower.synced()
     spawn(keep_going("disruption budgets", lambda: parts.cache.budgets.follow(client)))
+    spawn(parts.extender.read_ahead())
     spawn(Topologies(client, parts.cache.kubelets).run())
 
 

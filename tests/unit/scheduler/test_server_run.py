@@ -426,6 +426,24 @@ async def test_without_webhook_configurations_the_scheduler_becomes_ready_and_pl
     assert (await world.client.list(MUTATING_WEBHOOKS)).items == []
 
 
+async def test_the_cluster_is_read_as_it_was_left_while_the_servers_are_being_made(world):
+    lists, is_read = 0, asyncio.Event()
+
+    async def ask(request):
+        nonlocal lists
+        if request.path == "/api/v1/pods" and "watch" not in request.query:
+            lists += 1
+            if lists == 3:  # the first two come in any case
+                is_read.set()
+        if request.path.endswith(f"/secrets/{TLS_SECRET}"):
+            async with asyncio.timeout(DEADLINE_S):
+                await is_read.wait()
+
+    world.api.intercept(ask)
+    async with world.scheduler():
+        assert is_read.is_set()
+
+
 async def test_kube_scheduler_is_told_of_pods_that_wait_once_it_can_ask_about_them(world):
     """It would ask at once, find nobody, and let the pod rest: for a minute and more before Kubernetes 1.22."""
     await world.create_pod("late", container("c", limits={"nvidia.com/gpu": "1"}), schedulerName="purser-scheduler")

@@ -266,6 +266,11 @@ class KubeExtender:
         """Take in the fleet as it is, and the pods to expect: else the next decision does."""
         self._evaluator.refresh()
 
+    async def read_ahead(self) -> None:
+        """Read the cluster as it was left, where this replica is the active one: the first question need not wait for
+        it. Returns at once where it is not; a failure is reported, and costs nothing but the time."""
+        await self._take("leadership", self._is_active)
+
     async def run(self) -> None:
         """Settle what became of lost answers, look at refused pods again, keep the gauges, until cancelled."""
         turns: dict[str, Callable[[], Awaitable[None]]] = {
@@ -287,7 +292,7 @@ class KubeExtender:
         finally:
             await self._gate.close()
 
-    async def _take(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
+    async def _take(self, name: str, turn: Callable[[], Awaitable[object]]) -> None:
         """What one of them fails on keeps none of the others from their turn."""
         try:
             await turn()
