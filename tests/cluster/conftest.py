@@ -49,11 +49,11 @@ def _place(item: pytest.Item) -> tuple[int, bool]:
 @pytest.fixture(autouse=True)
 def nothing_ends_by_itself(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever Purser asks of it. Only Purser's kube-scheduler may, without its Lease, and kubelet before 1.24."""
-    service.ended.clear()
     yield
     if "real_cluster" in request.fixturenames:
         may_end = ("purser-kube-scheduler", *(("kubelet",) if Binaries.find().version < (1, 24) else ()))
         ended = [each for each in service.ended if not each.startswith(may_end)]
+        service.ended.clear()
         assert not ended, f"ended by themselves: {', '.join(ended)}"
 
 

@@ -99,7 +99,7 @@ class RealScenarioCluster:
     async def start_webhook(self) -> None:
         await self.start_scheduler()
 
-    async def checkpoint_is_empty(self) -> None:
+    async def wait_for_empty_checkpoint(self) -> None:
         """Until kubelet's checkpoint has no devices of pods: after a restart those that it has are taken."""
 
         async def empty() -> bool:

@@ -90,7 +90,7 @@ async def webhook_away(cluster: RealScenarioCluster, purser: Purser) -> AsyncIte
 
 @asynccontextmanager
 async def kubelet_away(cluster: RealScenarioCluster, purser: Purser) -> AsyncIterator[None]:
-    await cluster.checkpoint_is_empty()  # of what the part before left
+    await cluster.wait_for_empty_checkpoint()  # of what the part before left
     await asyncio.to_thread(purser.cluster.kill_kubelet)
     try:
         yield

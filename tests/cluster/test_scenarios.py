@@ -98,7 +98,7 @@ async def test_pods_that_are_bound_while_kubelet_is_away_get_the_devices_of_pods
     await create(cluster, pod(cluster, "before", whole(8)))
     await running(cluster, ["before"])
     await delete(cluster, "before")
-    await cluster.checkpoint_is_empty()
+    await cluster.wait_for_empty_checkpoint()
     await asyncio.to_thread(real.kill_kubelet)
     try:
         await create(cluster, pod(cluster, "after", whole(8)))

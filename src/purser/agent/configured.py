@@ -60,7 +60,7 @@ class ConfiguredInventory:
         scan: int,
         health: Mapping[str, GpuHealth],
         enforcers: Enforcers,
-        held: Mapping[str, UngrantedInstances] | None,
+        ungranted: Mapping[str, UngrantedInstances] | None,
     ) -> NodeInventory:
         """The inventory. ``scan`` counts looks at the driver; for the rest see `make_inventory`."""
         mismatch = ""
@@ -71,7 +71,7 @@ class ConfiguredInventory:
                 problems.clear()
                 basis = InventoryBasis(each, info, gpus, scan)
                 why = "" if wanted.settings.mig_strategy is MigStrategy.NONE else mismatch
-                made = make_inventory(self._settings, basis, health, enforcers, __version__, held, problems, why)
+                made = make_inventory(self._settings, basis, health, enforcers, __version__, ungranted, problems, why)
                 break
             except SharingError as error:
                 mismatch = mismatch or str(error)

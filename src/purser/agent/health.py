@@ -304,9 +304,9 @@ class DeviceMonitor:
         config = self._config.value
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
-        enforcers, held = Enforcers(has_library(self._settings), self.mps_ready()), self.ungranted_instances()
-        made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, enforcers, held)
-        if held is None or all(each.uuid in held for each in made.devices if each.mig_kind):
+        enforcers, ungranted = Enforcers(has_library(self._settings), self.mps_ready()), self.ungranted_instances()
+        made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, enforcers, ungranted)
+        if ungranted is None or all(each.uuid in ungranted for each in made.devices if each.mig_kind):
             self.inventory.set(made)
         known = [(gpu.label, self._health_of(uuid)) for uuid, gpu in self.identified().items()]
         self.condition.set(condition_of(known + self._unidentified_health()))

@@ -60,14 +60,14 @@ def make_inventory(
     health: Mapping[str, GpuHealth],
     enforcers: Enforcers,
     agent_version: str,
-    held: Mapping[str, UngrantedInstances] | None = None,
+    ungranted: Mapping[str, UngrantedInstances] | None = None,
     problems: list[str] | None = None,
     mismatch: str = "",
 ) -> NodeInventory:
     """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`), and so
-    are those that the configuration keeps from pods. ``held``: by uuid, of GPUs that are cut on demand. ``problems``:
-    takes a sentence for each thing that the configuration says and these GPUs are not. ``mismatch``: why the node's own
-    configuration, which sets a MIG strategy, does not hold.
+    are those that the configuration keeps from pods. ``ungranted``: by uuid, of GPUs that are cut on demand.
+    ``problems``: takes a sentence for each thing that the configuration says and these GPUs are not. ``mismatch``: why
+    the node's own configuration, which sets a MIG strategy, does not hold.
 
     Raises `SharingError` where the configuration and these GPUs do not go together at all.
     """
@@ -91,7 +91,7 @@ def make_inventory(
                 f"MIG mode is on, but the node's configuration does not match: {mismatch}" if mismatch else MIG_REASON
             )
         if each.mig_kind:
-            devices.append(_partitioned_on_demand(gpu, each, reason, (held or {}).get(each.uuid, ())))
+            devices.append(_partitioned_on_demand(gpu, each, reason, (ungranted or {}).get(each.uuid, ())))
             continue
         whole = _device(settings, info, gpu, each, reason, enforcers)
         is_shared = each.sharing is not SharingStrategy.NONE
@@ -154,9 +154,9 @@ def _device(
     )
 
 
-def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: UngrantedInstances) -> Device:
+def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, ungranted: UngrantedInstances) -> Device:
     """A GPU on which instances are made as grants name them."""
-    unknown = f"the GPU's instances are unknown: {held}" if isinstance(held, str) else ""
+    unknown = f"the GPU's instances are unknown: {ungranted}" if isinstance(ungranted, str) else ""
     reason = reason or unknown
     return Device(
         uuid=each.uuid,
@@ -173,7 +173,7 @@ def _partitioned_on_demand(gpu: Gpu, each: AdvertisedDevice, reason: str, held: 
         enforcement=Enforcement.MIG,
         resource=each.resource,
         mig_kind=each.mig_kind,
-        mig_held=() if isinstance(held, str) else held,
+        mig_held=() if isinstance(ungranted, str) else ungranted,
     )
 
 

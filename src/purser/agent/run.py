@@ -203,7 +203,7 @@ class Agent:
             SystemClock(),
         )
         self._instances = InstanceAllocator(self._keeper, self._files.make_device_files, self._listed_by_cdi)
-        self._monitor.ungranted_instances = self._keeper.held
+        self._monitor.ungranted_instances = self._keeper.ungranted
         changed = self._keeper.grants_changed
         self._pods.pods.add_handler(
             on_add=lambda _: changed(), on_update=lambda *_: changed(), on_delete=lambda _: changed()

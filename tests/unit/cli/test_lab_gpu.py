@@ -178,7 +178,7 @@ def test_gpus_are_cut(lab: FolderLab) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("lose", "h100-0", 0), FAILED, "the lab has no node h100-0: must be one of a100-0, t4-0"),
+        (("lose", "h100-0", 0), FAILED, "the lab has no node h100-0: use one of a100-0, t4-0"),
         (("lose", "t4-0", 4), FAILED, "node t4-0 has no GPU 4: must be an index from 0 to 3, or a UUID"),
         (("lose", "t4-0", "GPU-1"), FAILED, "node t4-0 has no GPU GPU-1: must be an index from 0 to 3, or a UUID"),
         (("lose", "t4-0"), MISUSED, "Missing argument"),

@@ -28,7 +28,7 @@ def cluster(tmp_path):
 def test_a_file_is_written_and_read_by_why_and_by_simulate(cluster, tmp_path):
     written = tmp_path / "snapshot.json.gz"
     code, out, err = here("snapshot", "--from", cluster, "-o", written)
-    assert (code, out, err) == (0, "", f"purser: {written} has 1 node and 2 pods\n")
+    assert (code, out, err) == (0, "", f"purser: wrote 1 node and 2 pods to {written}\n")
     assert json.loads(gzip.decompress(written.read_bytes()))["kind"] == "List"
     assert here("why", "p", "--from", written) == here("why", "p", "--from", cluster)
     one = ("--policy", "purser", "-o", "json")

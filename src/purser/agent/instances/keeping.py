@@ -115,7 +115,7 @@ class InstanceManager:
 
     # What is known
 
-    def held(self) -> dict[str, UngrantedInstances]:
+    def ungranted(self) -> dict[str, UngrantedInstances]:
         """What is on each GPU that was looked at and no grant's: the administrator's, and what cannot be removed."""
         return {
             uuid: state.problem or tuple(sorted({*state.cut.foreign, *state.cut.busy} if state.cut else ()))

@@ -50,5 +50,5 @@ def test_a_gpu_is_of_one_kind() -> None:
 
 @pytest.mark.parametrize(("slices", "start"), [(0, 0), (9, 0), (4, 3), (4, -1)])
 def test_a_drivers_profile_lies_within_the_gpu(slices: int, start: int) -> None:
-    with pytest.raises(ValueError, match="X"):
+    with pytest.raises(ValueError, match=r"^X"):
         MigKind("X", slices, (MigProfile("2g.1gb", 1, 2, 2, (start,), 1, 1),))
