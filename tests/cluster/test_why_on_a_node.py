@@ -43,8 +43,9 @@ def _pods(node: str) -> dict[str, tuple[dict[str, Any], str]]:
     }
 
 
-def _why(cluster: RealCluster, name: str) -> str:
-    command = [str(PURSER), "why", name, "-n", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig)]
+def answer_for(cluster: RealCluster, namespace: str, name: str) -> str:
+    """What `purser why` prints of a pod."""
+    command = [str(PURSER), "why", name, "-n", namespace, "--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.stdout or done.stderr
 
@@ -61,7 +62,9 @@ def test_a_pod_that_kubelet_holds_up_or_has_failed_is_explained_in_its_words(rea
             cluster.create(pod)
         deadline = time.monotonic() + 120
         while missing := {
-            name: said for name in cases if not _matches(name, cases[name][1], said := _why(cluster, name))
+            name: said
+            for name in cases
+            if not _matches(name, cases[name][1], said := answer_for(cluster, NAMESPACE, name))
         }:
             assert time.monotonic() < deadline, missing
     finally:

@@ -12,7 +12,8 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.kube.client import Client
 from purser.kube.codec import codec_of
-from purser.kube.errors import DecodeError, ForbiddenError
+from purser.kube.device_claims import DEVICE_CLASSES, RESOURCE_CLAIMS, DeviceClass, ResourceClaim
+from purser.kube.errors import DecodeError, ForbiddenError, NotFoundError
 from purser.kube.object_events import ObservedEvent
 from purser.kube.objects import Namespace, Node
 from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
@@ -37,6 +38,9 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     claims: tuple[PersistentVolumeClaim, ...] | None = None
     """None: not known, for they may not be read, or a file has none, which does not say whether they were asked for."""
     volumes: tuple[PersistentVolume, ...] = ()
+    resource_claims: tuple[ResourceClaim, ...] | None = None
+    """None: not known, as with ``claims``."""
+    device_classes: tuple[DeviceClass, ...] | None = None
     workloads: Mapping[str, tuple[Workload, ...]] = {}
     """By kind. Of a file: those that it has; of a cluster none, for only `purser.adapters.workloads` reads them."""
     problems: tuple[str, ...] = ()
@@ -50,8 +54,6 @@ class DumpError(ValueError):
     """A file that is not a list of objects; the message says what is wrong with it."""
 
 
-CLAIM_LIST_KIND = "PersistentVolumeClaimList"
-"""In a file in place of an object: claims were asked for. Where it has no claim, there is none."""
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -76,21 +78,33 @@ READ_KINDS: tuple[Resource[Any], ...] = (
 """What is read, in this order."""
 OPTIONAL_KINDS: tuple[Resource[Any], ...] = (RESOURCE_QUOTAS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
 """Without the right to read them a pod is explained as if there were none, which is said."""
+DEVICE_CLAIM_KINDS: tuple[Resource[Any], ...] = (RESOURCE_CLAIMS, DEVICE_CLASSES)
+"""Read where pods name ResourceClaims; Kubernetes before 1.34 has neither."""
+COUNTED_KINDS: tuple[Resource[Any], ...] = (PERSISTENT_VOLUME_CLAIMS, *DEVICE_CLAIM_KINDS)
+"""Of which it matters whether there is none, or nobody asked for them. In a file, an empty list (kind
+``PersistentVolumeClaimList`` and the like) in place of an object says that they were asked for."""
 
 
 async def read_objects(client: Client, also: Sequence[Resource[Any]] = ()) -> ClusterObjects:
-    """Of the whole cluster. ``also``: of `WORKLOADS` those to read, too, as far as they may be. Raises
-    `purser.kube.errors.KubeError`."""
+    """Of the whole cluster. ``also``: of `WORKLOADS` and `DEVICE_CLAIM_KINDS` those to read, too, as far as they may
+    be; the latter are read anyway where a pod names a ResourceClaim. Raises `purser.kube.errors.KubeError`."""
     found: dict[str, tuple[Any, ...]] = {}
     problems: list[str] = []
-    for resource in (*READ_KINDS, *also):
+    kinds = [*READ_KINDS, *also]
+    for resource in kinds:
         try:
             listing = await client.list(resource)
         except ForbiddenError as error:
-            if resource not in (*OPTIONAL_KINDS, *also):
+            if resource in READ_KINDS and resource not in OPTIONAL_KINDS:
                 raise
             problems.append(f"{resource.plural} are skipped because you are not allowed to read them: {error}")
             continue
+        except NotFoundError:
+            if resource not in DEVICE_CLAIM_KINDS:
+                raise
+            continue
+        if resource == SCHEDULED_PODS and any(pod.spec.resource_claims for pod in listing.items):
+            kinds += (each for each in DEVICE_CLAIM_KINDS if each not in also)
         found[resource.kind] = tuple(listing.items)
         problems += [f"{resource.kind} {key_of_ref(ref)} cannot be read and is skipped" for ref in listing.left_out]
     return objects_by_kind(found, problems)
@@ -105,15 +119,18 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
         raise DumpError(
             f"{error}: use the output of kubectl get nodes,pods -A -o json, or of purser snapshot"
         ) from error
-    by_kind: dict[str, Resource[Any]] = {resource.kind: resource for resource in (*READ_KINDS, *WORKLOADS)}
+    by_kind: dict[str, Resource[Any]] = {
+        resource.kind: resource for resource in (*READ_KINDS, *DEVICE_CLAIM_KINDS, *WORKLOADS)
+    }
+    empty_lists = {f"{resource.kind}List": resource for resource in COUNTED_KINDS}
     found: dict[str, list[Any]] = {}
     problems: list[str] = []
     for place, item in enumerate(items):
         try:
             kind = _kinds.read(item).kind
             resource = by_kind.get(kind)
-            if kind == CLAIM_LIST_KIND:
-                found.setdefault(PERSISTENT_VOLUME_CLAIMS.kind, [])
+            if kind in empty_lists:
+                found.setdefault(empty_lists[kind].kind, [])
             elif resource is not None:
                 made = codec_of(resource).object(item)
                 if made.metadata.name:
@@ -146,6 +163,8 @@ def objects_by_kind(found: Mapping[str, tuple[Any, ...]], problems: Sequence[str
         found.get(NAMESPACES.kind, ()),
         found.get(PERSISTENT_VOLUME_CLAIMS.kind),
         found.get(PERSISTENT_VOLUMES.kind, ()),
+        found.get(RESOURCE_CLAIMS.kind),
+        found.get(DEVICE_CLASSES.kind),
         {resource.kind: found[resource.kind] for resource in WORKLOADS if resource.kind in found},
         tuple(problems),
     )

@@ -160,6 +160,9 @@ class PodResourceClaim(Slim, frozen=True, gc=False):
     """A claim of dynamic resource allocation that a pod names."""
 
     name: str = ""
+    resource_claim_name: str = ""
+    """Empty: a claim is made for the pod from the template."""
+    resource_claim_template_name: str = ""
 
 
 class PodUsage(Slim, frozen=True, gc=False):
@@ -223,12 +226,22 @@ class ScheduledPodSpec(PodSpec, frozen=True, gc=False):
     resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
+class PodResourceClaimStatus(Slim, frozen=True, gc=False):
+    """The ResourceClaim that was made for a pod."""
+
+    name: str = ""
+    """As the pod names its claim."""
+    resource_claim_name: str = ""
+    """Empty: on purpose none was made."""
+
+
 class ScheduledPodStatus(PodStatus, frozen=True, gc=False):
     """How far a pod has come, what its scheduler said of it, and what keeps its containers from running."""
 
     conditions: tuple[PodCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class ScheduledPod(Pod, frozen=True, gc=False):

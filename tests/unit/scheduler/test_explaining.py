@@ -87,6 +87,12 @@ VOLUME = {
     "metadata": {"name": "pv-1"},
     "spec": {"nodeAffinity": {"required": AFFINITY["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]}},
 }
+DEVICES = {
+    "kind": "ResourceClaim",
+    "metadata": {"name": "nic", "namespace": "default"},
+    "status": {"allocation": {"nodeSelector": VOLUME["spec"]["nodeAffinity"]["required"]}},
+}
+USES_DEVICES = {"resourceClaims": [{"name": "n", "resourceClaimName": "nic"}]}
 USES_CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
 PORT = [{"name": "c", "image": "i", "ports": [{"hostPort": 80, "containerPort": 80}]}]
 EXAMPLES = [
@@ -100,6 +106,7 @@ EXAMPLES = [
     (FilterReason.RESOURCES, gpu(cpu="1"), {"overhead": {"memory": "300Gi"}}, {}, ()),
     (FilterReason.PODS, gpu(), {}, {"pods": "0"}, ()),
     (FilterReason.VOLUME, gpu(), USES_CLAIM, {}, (CLAIM, VOLUME)),
+    (FilterReason.RESOURCE_CLAIM, gpu(), USES_DEVICES, {}, (DEVICES,)),
     (FilterReason.SPREAD, gpu(), {"topologySpreadConstraints": [{**SPREAD, "topologyKey": "rack"}]}, {}, ()),
     (FilterReason.POD_AFFINITY, gpu(), {"affinity": apart("zone", kind="podAffinity")}, {}, ()),
     (

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,6 +14,15 @@ from purser.adapters.objects import ClusterObjects
 from purser.core.names import SCHEDULER_NAME
 from purser.core.pod.manifest import ContainerEnvVar, HostPath, VolumeMount
 from purser.core.vendors.catalogue import FAMILIES
+from purser.kube.device_claims import (
+    AllocationResult,
+    DeviceClaimSpec,
+    DeviceClassRequest,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
 from purser.kube.objects import (
     DEFAULT_SCHEDULER,
     MIRROR_POD_ANNOTATION,
@@ -30,6 +39,7 @@ from purser.kube.pod_details import (
     ContainerStatus,
     PodCondition,
     PodResourceClaim,
+    PodResourceClaimStatus,
     ScheduledContainer,
     ScheduledPod,
     ScheduledPodSpec,
@@ -80,6 +90,7 @@ class _NameCollector:
         constraints = [
             *(each.spec.affinity for each in objects.pods),
             *(each.spec.node_affinity.required for each in objects.volumes),
+            *map(_allocation_selector, objects.resource_claims or ()),
         ]
         self.selectors = SelectorNames(frozenset(key for each in constraints for key in numeric_keys(each)))
 
@@ -114,6 +125,15 @@ class _NameCollector:
             yield NameKind.VOLUME, volume.metadata.name
             yield from self._meta(volume.metadata)
             yield from self.selectors.replaced_selector(volume.spec.node_affinity.required)
+        for resource_claim in objects.resource_claims or ():
+            yield NameKind.RESOURCE_CLAIM, resource_claim.metadata.name
+            yield from self._meta(resource_claim.metadata)
+            yield from self.selectors.replaced_selector(_allocation_selector(resource_claim))
+            for request in _class_requests(resource_claim):
+                yield NameKind.DEVICE_CLASS, request.device_class_name
+        for device_class in objects.device_classes or ():
+            yield NameKind.DEVICE_CLASS, device_class.metadata.name
+            yield from self._meta(device_class.metadata)
         for kind, workloads in objects.workloads.items():
             for each in workloads:
                 hashed = each.metadata.labels.get(POD_TEMPLATE_HASH, "")
@@ -149,6 +169,13 @@ class _NameCollector:
                 yield NameKind.CLAIM, volume.persistent_volume_claim.claim_name
             if volume.host_path is not None:
                 yield from _parts(volume.host_path.path)
+        for named in spec.resource_claims:
+            yield NameKind.POD_CLAIM, named.name
+            yield NameKind.RESOURCE_CLAIM, named.resource_claim_name
+            yield NameKind.CLAIM_TEMPLATE, named.resource_claim_template_name
+        for made in pod.status.resource_claim_statuses:
+            yield NameKind.POD_CLAIM, made.name
+            yield NameKind.RESOURCE_CLAIM, made.resource_claim_name
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             yield NameKind.CONTAINER, status.name
         for container in (*spec.containers, *spec.init_containers):
@@ -177,6 +204,7 @@ _OWNERS = frozenset(
         "Job",
         "Node",
         "Pod",
+        "PodGroup",
         "ReplicaSet",
         "ReplicationController",
         "StatefulSet",
@@ -194,6 +222,16 @@ def _devices(node: Node) -> list[str]:
     if inventory is None:
         return []
     return [*(each.uuid for each in inventory.devices), *(each.uuid for each in inventory.cut)]
+
+
+def _allocation_selector(found: ResourceClaim) -> Any:
+    allocation = found.status.allocation
+    return None if allocation is None else allocation.node_selector
+
+
+def _class_requests(found: ResourceClaim) -> Iterator[DeviceClassRequest]:
+    for request in found.spec.devices.requests:
+        yield from request.first_available if request.exactly is None else (request.exactly,)
 
 
 def _gates(found: object) -> list[str]:
@@ -236,6 +274,15 @@ class _Anonymizer:
             ),
             claims=None if found.claims is None else tuple(map(self._claim, found.claims)),
             volumes=tuple(map(self._volume, found.volumes)),
+            resource_claims=None
+            if found.resource_claims is None
+            else tuple(map(self._resource_claim, found.resource_claims)),
+            device_classes=None
+            if found.device_classes is None
+            else tuple(
+                replace(each, metadata=self._meta(each.metadata, NameKind.DEVICE_CLASS))
+                for each in found.device_classes
+            ),
             workloads={
                 kind: tuple(self._workload(kind, each) for each in those) for kind, those in found.workloads.items()
             },
@@ -289,6 +336,7 @@ class _Anonymizer:
             conditions=tuple(map(_condition, pod.status.conditions)),
             init_container_statuses=tuple(map(self._container_status, pod.status.init_container_statuses)),
             container_statuses=tuple(map(self._container_status, pod.status.container_statuses)),
+            resource_claim_statuses=tuple(map(self._claim_status, pod.status.resource_claim_statuses)),
         )
         return replace(pod, metadata=self._meta(pod.metadata, NameKind.POD), spec=self._spec(pod.spec), status=status)
 
@@ -319,7 +367,7 @@ class _Anonymizer:
             containers=tuple(map(self._container, spec.containers)),
             init_containers=tuple(map(self._container, spec.init_containers)),
             volumes=tuple(map(self._pod_volume, spec.volumes)),
-            resource_claims=tuple(PodResourceClaim("claim") for _ in spec.resource_claims),
+            resource_claims=tuple(map(self._pod_claim, spec.resource_claims)),
         )
 
     def _gate(self, name: str) -> str:
@@ -378,6 +426,39 @@ class _Anonymizer:
         required = self._selectors.replaced(affinity.required, self._given)
         spec = replace(found.spec, node_affinity=replace(affinity, required=required))
         return replace(found, metadata=self._meta(found.metadata, NameKind.VOLUME), spec=spec)
+
+    def _pod_claim(self, found: PodResourceClaim) -> PodResourceClaim:
+        of = self._given.of
+        return PodResourceClaim(
+            of(NameKind.POD_CLAIM, found.name),
+            of(NameKind.RESOURCE_CLAIM, found.resource_claim_name),
+            of(NameKind.CLAIM_TEMPLATE, found.resource_claim_template_name),
+        )
+
+    def _claim_status(self, found: PodResourceClaimStatus) -> PodResourceClaimStatus:
+        of = self._given.of
+        return PodResourceClaimStatus(
+            of(NameKind.POD_CLAIM, found.name), of(NameKind.RESOURCE_CLAIM, found.resource_claim_name)
+        )
+
+    def _resource_claim(self, found: ResourceClaim) -> ResourceClaim:
+        requests = tuple(
+            DeviceRequest(
+                request.exactly and self._class_request(request.exactly),
+                tuple(map(self._class_request, request.first_available)),
+            )
+            for request in found.spec.devices.requests
+        )
+        allocation = found.status.allocation
+        selector = self._selectors.replaced(_allocation_selector(found), self._given)
+        return ResourceClaim(
+            self._meta(found.metadata, NameKind.RESOURCE_CLAIM),
+            ResourceClaimSpec(DeviceClaimSpec(requests)),
+            ResourceClaimStatus(allocation and AllocationResult(selector)),
+        )
+
+    def _class_request(self, found: DeviceClassRequest) -> DeviceClassRequest:
+        return DeviceClassRequest(self._given.of(NameKind.DEVICE_CLASS, found.device_class_name))
 
     def _workload(self, kind: str, found: Workload) -> Workload:
         hashed = found.metadata.labels.get(POD_TEMPLATE_HASH, "")

@@ -1,20 +1,18 @@
 """Objects as a Kubernetes List in JSON, one object in a line."""
 
 import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from purser.adapters.objects import ClusterObjects
+from purser.adapters.objects import COUNTED_KINDS, ClusterObjects
+from purser.kube.device_claims import DEVICE_CLASSES, RESOURCE_CLAIMS
 from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NAMESPACES, NODES, Resource
 from purser.kube.volumes import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from purser.kube.workloads import WORKLOADS
-
-_EMPTY_CLAIM_LIST = b'{"apiVersion":"v1","kind":"PersistentVolumeClaimList","items":[]}'
-"""Where there are no claims: a file without any does not say whether somebody asked for them."""
 
 
 def encode_objects(objects: ClusterObjects, *, compressed: bool = False) -> bytes:
@@ -24,18 +22,20 @@ def encode_objects(objects: ClusterObjects, *, compressed: bool = False) -> byte
 
 
 def _items(objects: ClusterObjects) -> Iterator[bytes]:
-    listed: list[tuple[Resource[Any], Iterable[Any]]] = [
+    listed: list[tuple[Resource[Any], Sequence[Any] | None]] = [
         (NODES, objects.nodes),
         (SCHEDULED_PODS, objects.pods),
         (RESOURCE_QUOTAS, objects.quotas),
         (NAMESPACES, objects.namespaces),
-        (PERSISTENT_VOLUME_CLAIMS, objects.claims or ()),
+        (PERSISTENT_VOLUME_CLAIMS, objects.claims),
         (PERSISTENT_VOLUMES, objects.volumes),
+        (RESOURCE_CLAIMS, objects.resource_claims),
+        (DEVICE_CLASSES, objects.device_classes),
         *((resource, objects.workloads.get(resource.kind, ())) for resource in WORKLOADS),
     ]
     for resource, found in listed:
         head = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})[:-1]
-        for each in found:
+        for each in found or ():
             yield head + b"," + msgspec.json.encode(each)[1:]
-    if objects.claims is not None and not objects.claims:
-        yield _EMPTY_CLAIM_LIST
+        if found is not None and not found and resource in COUNTED_KINDS:
+            yield msgspec.json.encode({"apiVersion": resource.api_version, "kind": f"{resource.kind}List", "items": []})

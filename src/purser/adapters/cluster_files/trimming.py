@@ -33,6 +33,7 @@ from purser.core.names import (
 )
 from purser.core.pod.manifest import ContainerEnvVar
 from purser.core.vendors.catalogue import FAMILIES
+from purser.kube.device_claims import DeviceClass, ResourceClaim
 from purser.kube.objects import (
     MIRROR_POD_ANNOTATION,
     POD_SOURCE_ANNOTATION,
@@ -49,7 +50,16 @@ from purser.kube.volumes import PersistentVolume, PersistentVolumeClaim
 from purser.kube.workloads import Workload
 
 NamedT = TypeVar(
-    "NamedT", Node, ScheduledPod, ResourceQuota, Namespace, PersistentVolume, PersistentVolumeClaim, Workload
+    "NamedT",
+    Node,
+    ScheduledPod,
+    ResourceQuota,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    ResourceClaim,
+    DeviceClass,
+    Workload,
 )
 
 POD_ANNOTATIONS = frozenset(
@@ -114,10 +124,16 @@ def trim_objects(objects: ClusterObjects) -> ClusterObjects:
         pods=tuple(map(_pod, objects.pods)),
         quotas=tuple(_trim_metadata(each) for each in objects.quotas),
         namespaces=tuple(_trim_metadata(each, NAMESPACE_ANNOTATIONS) for each in objects.namespaces),
-        claims=None if objects.claims is None else tuple(_trim_metadata(each) for each in objects.claims),
+        claims=_trim_known(objects.claims),
         volumes=tuple(_trim_metadata(each) for each in objects.volumes),
+        resource_claims=_trim_known(objects.resource_claims),
+        device_classes=_trim_known(objects.device_classes),
         workloads={kind: tuple(_trim_metadata(each) for each in found) for kind, found in objects.workloads.items()},
     )
+
+
+def _trim_known(found: tuple[NamedT, ...] | None) -> tuple[NamedT, ...] | None:
+    return None if found is None else tuple(_trim_metadata(each) for each in found)
 
 
 def _trim_metadata(found: NamedT, annotations: Collection[str] = ()) -> NamedT:

@@ -102,6 +102,8 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
             return f"{lead} {'has' if one else 'have'} host port {about} in use"
         case FilterReason.VOLUME:
             return f"{lead} cannot use PersistentVolume {about} because of its node affinity"
+        case FilterReason.RESOURCE_CLAIM:
+            return f"{lead} cannot use the devices that ResourceClaim {about} has"
         case FilterReason.SPREAD:
             return f"{lead} would violate the pod's topology spread constraint on {about}"
         case FilterReason.POD_AFFINITY:

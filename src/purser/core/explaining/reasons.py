@@ -74,6 +74,13 @@ class FilterReason(ExplainedReason):
         "excludes this pod.",
         "Change the anti-affinity, or wait until the other pod ends.",
     )
+    RESOURCE_CLAIM = (
+        "DynamicResources",
+        "Node",
+        "One of the pod's ResourceClaims is allocated, and the node cannot use its devices.",
+        "Allow the pod to run on a node that can use the devices, or delete the claim once no pod uses it, so that it "
+        "is allocated again.",
+    )
     NOT_ASKED = (
         "NotAsked",
         "Node",

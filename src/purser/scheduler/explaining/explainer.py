@@ -12,7 +12,6 @@ from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
 from purser.kube.objects import Pod
-from purser.kube.pod_details import ScheduledPod
 from purser.kube.pods import is_terminal
 from purser.scheduler.explaining.choosing import choice_of
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
@@ -33,7 +32,6 @@ _MAX_NAMED = 3
 """Namespaces in a message."""
 
 _BEING_DELETED = "it is being deleted, so no scheduler places it"
-_CLAIMS_UNKNOWN = "The pod has resource claims (DRA). Purser does not check whether they can be allocated"
 
 
 class Explainer:
@@ -121,7 +119,6 @@ class Explainer:
         if spec.scheduling_gates:
             return self._explained_gated(pod, head)
         found = cluster.judge(pod)
-        unknown = (_CLAIMS_UNKNOWN,) if isinstance(pod, ScheduledPod) and pod.spec.resource_claims else ()
         return msgspec.structs.replace(
             head,
             fits=found.fits,
@@ -130,7 +127,7 @@ class Explainer:
             reasons=reason_counts(found, cluster.fleet, cluster.policy),
             by_node=words_by_node(found),
             suggestions=() if found.fits or found.objection else tuple(suggestions(cluster, pod, found)),
-            notes=(*unknown, *cluster.notes),
+            notes=tuple(filter(None, (cluster.note(pod), *cluster.notes))),
         )
 
     def _explained_gated(self, pod: Pod, head: Explanation) -> Explanation:

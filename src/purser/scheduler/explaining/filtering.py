@@ -18,12 +18,14 @@ from purser.core.explaining.filters import (
     requested_amounts,
 )
 from purser.core.explaining.neighbours import Neighbours
-from purser.core.kubernetes.affinity import read_affinity, read_spread
+from purser.core.explaining.reasons import FilterReason
+from purser.core.kubernetes.affinity import NodeTerms, read_affinity, read_spread
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.names import GPU_RESOURCE
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.objects import Node, Pod
 from purser.scheduler.explaining.claims import Claims
+from purser.scheduler.explaining.device_claims import DeviceClaims
 from purser.scheduler.explaining.placed_pods import PlacedPods, host_ports
 
 _SERVED = frozenset(FAMILY_NAMES)
@@ -40,6 +42,7 @@ class KnownFilters:
         self._has_fleet = has_fleet
         self._placed, self._note = placed, note
         self._claims = Claims(objects)
+        self._device_claims = DeviceClaims(objects)
         self._namespaces = {each.metadata.name: each.metadata.labels for each in objects.namespaces}
         self._nodes = {node.metadata.name: self._facts(node) for node in objects.nodes}
         self._version = 0
@@ -57,19 +60,28 @@ class KnownFilters:
         for node in nodes:
             self._nodes[node.metadata.name] = self._facts(node)
 
-    def missing_claim(self, pod: Pod) -> str:
-        """A PersistentVolumeClaim that a pod names and that is not there; empty: none."""
-        return self._claims.missing(pod)
+    def objection(self, pod: Pod) -> str:
+        """What keeps a pod from all nodes, whatever they have, in a sentence without its end; empty: nothing."""
+        if missing := self._claims.missing(pod):
+            return f"PersistentVolumeClaim {missing} does not exist"
+        return self._device_claims.objection(pod)
+
+    def note(self, pod: Pod) -> str:
+        """What keeps a pod from nodes, perhaps, and is not looked at; empty: nothing."""
+        return self._device_claims.note(pod)
 
     def rejections(self, pod: Pod) -> dict[str, FilterRejection]:
         """By node, of those that do not take a pod. Raises `QuantityError`, `purser.core.decoding.UnreadableError`."""
         needs, neighbours = self.needs(pod), self._neighbours(pod)
+        devices = tuple(self._device_claims.availability(pod))
         found: dict[str, FilterRejection] = {}
         for name, node in self._nodes.items():
             ports = self._placed.ports_on(name) if needs.ports else ()
             rejection = first_rejection(needs, node, self._placed.used(name), ports)
             if rejection is None and neighbours is not None:
                 rejection = neighbours.rejection(node)
+            if rejection is None and devices:
+                rejection = _device_rejection(devices, node)
             if rejection is not None:
                 found[name] = rejection
         return found
@@ -81,7 +93,9 @@ class KnownFilters:
         ports = self._placed.ports_on(node, gone) if needs.ports else ()
         if first_rejection(needs, facts, self._placed.used_without(node, gone), ports) is not None:
             return False
-        return neighbours is None or neighbours.rejection(facts) is None
+        if neighbours is not None and neighbours.rejection(facts) is not None:
+            return False
+        return _device_rejection(tuple(self._device_claims.availability(pod)), facts) is None
 
     def needs(self, pod: Pod) -> PodNeeds:
         """What filters read of a pod. Raises as `rejections`."""
@@ -135,3 +149,9 @@ class KnownFilters:
         return FilteredNode(
             node.metadata.name, node.metadata.labels, node.spec.taints, node.spec.unschedulable, allocatable
         )
+
+
+def _device_rejection(claims: Iterable[tuple[str, NodeTerms]], node: FilteredNode) -> FilterRejection | None:
+    away = (name for name, where in claims if not where.matches(node.name, node.labels))
+    name = next(away, None)
+    return None if name is None else FilterRejection(FilterReason.RESOURCE_CLAIM, name)

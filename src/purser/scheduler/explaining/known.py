@@ -151,8 +151,8 @@ class KnownCluster:
             rejections = self._filters.rejections(pod)
         except (QuantityError, UnreadableError) as error:
             return Judgement(objection=brief(error))
-        if missing := self._filters.missing_claim(pod):
-            return Judgement(objection=f"PersistentVolumeClaim {missing} does not exist")
+        if objection := self._filters.objection(pod):
+            return Judgement(objection=objection)
         left = [name for name in self.nodes if name not in rejections]
         reading = self._cache.readings.of(pod)
         if not (reading.asks_for_devices and self._cache.fleet.names()):
@@ -313,6 +313,10 @@ class KnownCluster:
     def _quota(self, request: PodRequest, found: Evaluation) -> str:
         over = any(reason is Reason.QUOTA_NOT_FIT for each in found.refusals.values() for reason, _ in each.counts)
         return self._feasibility.exceeded_quota(request, found) if over else ""
+
+    def note(self, pod: Pod) -> str:
+        """What keeps a pod from nodes, perhaps, and is not looked at; empty: nothing."""
+        return self._filters.note(pod)
 
     def needs(self, pod: Pod) -> PodNeeds:
         """What kube-scheduler's filters read of a pod. Raises `QuantityError`, `UnreadableError`."""

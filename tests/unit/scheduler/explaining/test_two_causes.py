@@ -35,6 +35,12 @@ VOLUME = {
     "spec": {"nodeAffinity": {"required": _in("disk", "here")}},
 }
 
+DEVICES = {
+    "kind": "ResourceClaim",
+    "metadata": {"name": "nic", "namespace": "default"},
+    "status": {"allocation": {"nodeSelector": _in("nic", "here")}},
+}
+
 
 def _beside(kind: str, app: str) -> Raw:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOST}
@@ -53,7 +59,7 @@ class Scene:
 
     @staticmethod
     def labels(name: str) -> dict[str, str]:
-        return {HOST: name, "pool": "gpu", "zone": "z1", "disk": "here"}
+        return {HOST: name, "pool": "gpu", "zone": "z1", "disk": "here", "nic": "here"}
 
     def device(self, name: str, **facts: object) -> None:
         """GPU facts of a node; several causes may say some."""
@@ -68,7 +74,7 @@ class Scene:
 
     def objects(self) -> ClusterObjects:
         """As they are read from an API server."""
-        return cluster(self.pod, *self.nodes.values(), *self.others, CLAIM, VOLUME)
+        return cluster(self.pod, *self.nodes.values(), *self.others, CLAIM, VOLUME, DEVICES)
 
     def said(self) -> dict[str, set[str]]:
         """Of each node the reasons that are counted for it."""
@@ -165,6 +171,11 @@ CAUSES = (
         FilterReason.POD_AFFINITY,
         affinity(_beside("podAffinity", "friend")),
         lambda s, n: s.others.remove(next(each for each in s.others if each["metadata"]["name"] == f"friend-{n}")),
+    ),
+    Cause(
+        FilterReason.RESOURCE_CLAIM,
+        spec(resourceClaims=[{"name": "nic", "resourceClaimName": "nic"}]),
+        unlabelled("nic"),
     ),
     Cause(Reason.NOT_HEALTHY, nothing, lambda s, n: s.device(n, healthy=False)),
     Cause(
