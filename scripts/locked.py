@@ -2,6 +2,7 @@
 
 python scripts/locked.py lab > FILE               what Purser requires, and what installs it from a checkout
 python scripts/locked.py image [EXTRA...] > FILE  what Purser requires, with extras of pyproject.toml
+python scripts/locked.py plugin [EXTRA...] > FILE what makes an archive of the plugin of kubectl, and is in it
 python scripts/locked.py build > FILE             what makes a wheel of Purser
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _EDITABLE = ("editables",)
 """What hatchling asks for once it is to install from a checkout."""
+_FREEZES = ("pyinstaller",)
 
 
 def needed(lock: str, roots: set[str]) -> Iterator[str]:
@@ -31,7 +33,12 @@ def roots(project: str, part: str, extras: Sequence[str] = ()) -> set[str]:
     said = tomllib.loads(project)
     runs, builds = said["project"]["dependencies"], said["build-system"]["requires"]
     more = [line for extra in extras for line in said["project"]["optional-dependencies"][extra]]
-    lines = {"lab": [*runs, *builds, *_EDITABLE], "image": [*runs, *more], "build": builds}[part]
+    lines = {
+        "lab": [*runs, *builds, *_EDITABLE],
+        "image": [*runs, *more],
+        "plugin": [*runs, *more, *builds, *_FREEZES],
+        "build": builds,
+    }[part]
     return {_name(line) for line in lines}
 
 
