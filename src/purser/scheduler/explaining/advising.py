@@ -8,7 +8,8 @@ apart by everything but the note).
 The changes are those that `purser why` offers of the pod's own words for devices, found by the same search; others are
 not for its author to make, or name pods in other namespaces. kube-scheduler's questions go first: between two verdicts
 the loop answers them, verdicts are few in a second, and pods that are refused again are looked at again once a minute
-at most.
+at most. What is known from before is said at the next refusal only if it still holds on one of the nodes for which it
+was found; if not, it is forgotten, and looked for again at once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,6 +48,16 @@ _REST_FACTOR = 9.0
 _LOOK_PERIOD_S = 1.0
 
 
+class _Way(msgspec.Struct, frozen=True):
+    """A change by which a pod fitted."""
+
+    text: str
+    request: PodRequest
+    """With the change."""
+    nodes: tuple[str, ...]
+    """Some that it fitted."""
+
+
 class _RefusedPod(msgspec.Struct, frozen=True):
     """A pod that fits nowhere."""
 
@@ -57,8 +68,10 @@ class _RefusedPod(msgspec.Struct, frozen=True):
     """When it may be looked at, in monotonic seconds."""
     is_new: bool = True
     """Whether it was refused since it was looked at: if not, nothing has changed that kube-scheduler knows of."""
-    ways: str = ""
-    """By which changes it fits, as the end of a sentence; empty: none is known."""
+    ways: tuple[_Way, ...] = ()
+    """By which changes it fits, as far as is known."""
+    told: str = ""
+    """By its last event; empty: by none."""
 
 
 class PodAdvisor:
@@ -86,20 +99,33 @@ class PodAdvisor:
         """The pod fits nowhere."""
         known = self._waiting.get(request.uid)
         due = self._cache.clock.monotonic() + FIRST_ADVICE_DELAY_S if known is None else known.due
-        self._waiting.put(_RefusedPod(request, node_names, due, ways="" if known is None else known.ways))
+        ways, told = ((), "") if known is None else (known.ways, known.told)
+        self._waiting.put(_RefusedPod(request, node_names, due, ways=ways, told=told))
 
-    def with_advice(self, pod_uid: str, why: str, most: int) -> str:
-        """Why a pod is refused, followed by what would help it, where that is known; in so many characters at most."""
+    def with_advice(self, pod_uid: str, why: str, node_names: Sequence[str], most: int) -> str:
+        """Why a pod is refused, followed by what would help it, where that is known and still does on one of these
+        nodes; in so many characters at most."""
         known = self._waiting.get(pod_uid)
         if known is None or not known.ways:
             return why
-        advice = f"{ADVICE}{known.ways}"
+        ways = tuple(way for way in known.ways if self._holds(way, node_names))
+        if ways != known.ways:
+            now = self._cache.clock.monotonic()
+            self._waiting.renew(msgspec.structs.replace(known, ways=ways, due=min(known.due, now)))
+        if not ways:
+            return why
+        advice = f"{ADVICE}{_text(ways)}"
         return (why if len(why) + len(advice) <= most else brief(why, most - len(advice))) + advice
 
     def ways(self, pod_uid: str) -> str:
         """By which changes the pod fitted when it was last looked at, as the end of a sentence; empty: by none."""
         known = self._waiting.get(pod_uid)
-        return "" if known is None else known.ways
+        return "" if known is None else _text(known.ways)
+
+    def _holds(self, way: _Way, node_names: Sequence[str]) -> bool:
+        """On one of the nodes where it did, of those that kube-scheduler asks about."""
+        nodes = [name for name in way.nodes if name in node_names]
+        return bool(self._feasibility.evaluate(way.request, nodes, scored=False).fits)
 
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
@@ -128,30 +154,32 @@ class PodAdvisor:
         if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
             self.forget(uid)
             return
-        ways = ""
+        ways: tuple[_Way, ...] = ()
         with self._failures.guard(PODS, ref_of_request(refused.request)):
-            ways = brief(_first_suggestions(await self._try_changes(pod, refused.node_names)), MAX_ADVICE)
+            ways = _first_ways(await self._try_changes(pod, refused.node_names))
         known = self._waiting.get(uid)
         if known is None or not self._is_active():
             return
         due = self._cache.clock.monotonic() + ADVICE_REFRESH_INTERVAL_S
-        self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways))
-        self._on_advice(uid, ways)
-        if ways and ways != refused.ways:
-            message = f"There is room now if {ways}"
+        text = _text(ways)
+        told = text or known.told
+        self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways, told=told))
+        self._on_advice(uid, text)
+        if text and text != known.told:
+            message = f"There is room now if {text}"
             self._events.event(ref_of(PODS, pod), SchedulerReason.FITS_IF_CHANGED, message)
 
-    async def _try_changes(self, pod: Pod, node_names: Sequence[str]) -> list[Suggestion]:
+    async def _try_changes(self, pod: Pod, node_names: Sequence[str]) -> list[tuple[Suggestion, _Way]]:
         judge = LiveJudge(self._cache, self._evaluator, self._feasibility, node_names)
         began = self._cache.clock.monotonic()
         refused = judge.judge(pod)
         began = await self._pause(began)
-        found: list[Suggestion] = []
+        found: list[tuple[Suggestion, _Way]] = []
         if refused.fits or refused.objection:
             return found
         for each in device_request_changes(PodTrial(judge, pod, refused)):
-            if each is not None:
-                found.append(each)
+            if each is not None and judge.last_request is not None:
+                found.append((each, _Way(each.text, judge.last_request, each.examples)))
             began = await self._pause(began)
             if self._waiting.get(pod.metadata.uid) is None:  # it fits, or another replica is asked from now on
                 return []
@@ -164,9 +192,14 @@ class PodAdvisor:
         return clock.monotonic()
 
 
-def _first_suggestions(found: Iterable[Suggestion]) -> str:
+def _first_ways(found: Iterable[tuple[Suggestion, _Way]]) -> tuple[_Way, ...]:
     """The first of each kind: of the amounts, and of the annotations."""
-    by_kind: dict[str, str] = {}
-    for each in found:
-        by_kind.setdefault(each.kind, each.text)
-    return ", or if ".join(by_kind.values())
+    by_kind: dict[str, _Way] = {}
+    for each, way in found:
+        by_kind.setdefault(each.kind, way)
+    return tuple(by_kind.values())
+
+
+def _text(ways: Iterable[_Way]) -> str:
+    """As the end of a sentence; empty: there are none."""
+    return brief(", or if ".join(way.text for way in ways), MAX_ADVICE)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from purser.core.dialects import DialectError
+from purser.core.model import PodRequest
 from purser.core.placement import Evaluator
 from purser.kube.objects import Pod
 from purser.scheduler.cache import ClusterCache
@@ -19,9 +20,12 @@ class LiveJudge:
         """``names``: these nodes. What kube-scheduler keeps the pod from it would not keep one from that asks for
         less."""
         self._cache, self._evaluator, self._feasibility, self._names = cache, evaluator, feasibility, names
+        self.last_request: PodRequest | None = None
+        """Of the pod that was judged last; None: it asks for nothing, or its request cannot be read."""
 
     def judge(self, pod: Pod) -> Judgement:
         """The verdict on each of the nodes."""
+        self.last_request = None
         reading = self._cache.readings.read_changed(pod)
         if reading.objection:
             return Judgement(objection=reading.objection)
@@ -31,6 +35,7 @@ class LiveJudge:
             return Judgement(objection=str(error))
         if request is None:
             return Judgement(tuple(self._names))
+        self.last_request = request
         found = self._feasibility.evaluate(request, self._names, scored=False)
         return Judgement(tuple(found.fits), refusals=found.refusals, request=request)
 

@@ -147,7 +147,7 @@ class KubeExtender:
         self._latest = None
         self._reservations.withdraw(request.uid)
         why = self._advisor.with_advice(
-            request.uid, self._feasibility.explain(request, evaluation), MAX_REASON_CHARACTERS
+            request.uid, self._feasibility.explain(request, evaluation), names, MAX_REASON_CHARACTERS
         )
         self.pending.judged(request.uid, nodes_by_reason, _bounded(why), self._advisor.ways(request.uid))
         if await self._is_there(args.pod):

@@ -171,6 +171,7 @@ async def test_a_pod_is_looked_at_once_a_minute_and_only_where_it_was_refused_ag
 
 async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
     async with stopped(monkeypatch) as (world, clock):
+        world.extender.attach(world.pods)
         await world.add_node("a", memory=1500)
         pod = await world.add_pod("p", 2000)
         await refused(world, pod, "a")
@@ -178,9 +179,16 @@ async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
         assert "nvidia.com/gpumem: 1500 instead" in await refused(world, pod, "a")
         holder = await world.add_pod("holder", 1000)
         assert await world.bind(holder, "a") == ""
-        await refused(world, pod, "a")
-        await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
+        assert "there is room if" not in await refused(world, pod, "a"), "what held before does no longer"
+        assert suggested(world, pod) == ""
+        await looked(world, clock, after_s=0)
         assert "nvidia.com/gpumem: 500 instead" in await refused(world, pod, "a")
+        await world.add_node("b", memory=100)
+        assert "there is room if" not in await refused(world, pod, "b"), "kube-scheduler keeps it from node a now"
+        assert "there is room if" not in await refused(world, pod, "a")
+        await looked(world, clock, after_s=0)
+        assert "nvidia.com/gpumem: 500 instead" in await refused(world, pod, "a")
+        assert [each.split()[-4] for each in await advice(world, "p")] == ["1500", "500"], "the same is said once"
         full = await world.add_pod("full", 500)
         assert await world.bind(full, "a") == ""
         await refused(world, pod, "a")
@@ -269,7 +277,7 @@ async def test_a_long_reason_leaves_room_for_the_advice(monkeypatch):
         pod = await world.add_pod("p", 2000)
         await refused(world, pod, "a")
         await looked(world, clock)
-        found = world.extender._advisor.with_advice(pod.metadata.uid, "why " * 1000, 1024)
+        found = world.extender._advisor.with_advice(pod.metadata.uid, "why " * 1000, ["a"], 1024)
         assert len(found) <= 1024
         assert found.endswith("...; there is room if container c requests nvidia.com/gpumem: 1500 instead of 2000")
 
