@@ -266,6 +266,16 @@ def test_gpus_that_an_agent_reports_and_kubelet_does_not_list_yet_take_no_pods()
     assert not found.fits and [each.reason for each in found.reasons] == [FilterReason.RESOURCES]
 
 
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"])
+def test_a_name_that_no_device_plugin_lists_is_kube_schedulers_to_count(resource):
+    found = explained(pod("p", {resource: "1"}), node("n", gpus("n", 1)))
+    (reason,) = found.reasons
+    assert (reason.by, reason.text) == (
+        "kube-scheduler",
+        f"1 node has no {resource} at all, but has nvidia.com/gpu",
+    )
+
+
 def test_what_is_in_the_way_wherever_the_pod_goes_is_one_sentence():
     gated = explained(pod("p", gpu(), schedulingGates=[{"name": "example.org/q"}]), node("n", gpus("n", 1)))
     assert gated.objection == "its scheduling gates have not been removed: example.org/q"

@@ -7,6 +7,7 @@ import msgspec
 
 from purser.adapters.objects import ClusterObjects
 from purser.adapters.pods import pod_spec
+from purser.core.device.resources import is_gpu_resource
 from purser.core.dialects import is_device_word
 from purser.core.explaining.filters import (
     Amounts,
@@ -21,7 +22,6 @@ from purser.core.explaining.neighbours import Neighbours
 from purser.core.explaining.reasons import FilterReason
 from purser.core.kubernetes.affinity import NodeTerms, read_affinity, read_spread
 from purser.core.kubernetes.quantities import QuantityError
-from purser.core.names import GPU_RESOURCE
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.objects import Node, Pod
 from purser.scheduler.explaining.claims import Claims
@@ -130,8 +130,8 @@ class KnownFilters:
     def _is_counted(self, resource: str) -> bool:
         """Whether kube-scheduler counts a resource by itself: not words that only Purser knows, nor other vendors'.
         Where nobody knows GPUs, it counts all, and what no node lists cannot be had: nor can
-        ``nvidia.com/gpu`` where kubelets do not list it yet."""
-        if not self._has_fleet or resource == GPU_RESOURCE:
+        ``nvidia.com/gpu`` where kubelets do not list it yet, or another name of device plugins."""
+        if not self._has_fleet or is_gpu_resource(resource):
             return True
         return resource in self._listed or not is_device_word(resource, _SERVED)
 
