@@ -29,6 +29,7 @@ from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
 from purser.agent.health_memory import health_file
 from purser.agent.instances.records import GpuRecord, OwnedInstance, record_file
+from purser.agent.known_gpus import known_gpus_file
 from purser.agent.sharing.reading import read_plugin_file
 from purser.agent.sriov.ddp import running_versions
 from purser.agent.sriov.ddptool import ddptool_output
@@ -809,6 +810,11 @@ def entries(folder: Path) -> dict[str, Entry]:
         "GPUs' health": (
             lambda data: restore_health(health_file.read(data).xids),
             [b'{"boot_id": "b", "xids": [{"uuid": "GPU-1", "state": "needs-reset", "words": "Xid 95"}]}'],
+            (UnreadableError,),
+        ),
+        "known GPUs": (
+            known_gpus_file.read,
+            [b'{"boot_id": "b", "gpus": [{"index": 1, "uuid": "GPU-1", "mig": {"enabled": true, "pending": false}}]}'],
             (UnreadableError,),
         ),
         "the lab's bodies": (body("application/json"), [as_json(BOUND)], (StatusError,)),

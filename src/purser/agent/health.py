@@ -20,6 +20,7 @@ from purser.agent.configured import ConfiguredInventory
 from purser.agent.enforcement import Enforcers
 from purser.agent.health_memory import HealthMemory
 from purser.agent.inventory import UngrantedInstances, has_library, unreadable
+from purser.agent.known_gpus import KnownGpus
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -39,7 +40,7 @@ from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
 from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
-from purser.core.health.signs import Signs
+from purser.core.health.signs import DeviceFault, Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
 from purser.kube.backoff import Backoff
@@ -80,13 +81,18 @@ class DeviceMonitor:
         on_empty_mig: Callable[[str], None] = lambda gpu: None,
         on_notes: Callable[[tuple[str, ...]], None] = lambda notes: None,
         memory: HealthMemory | None = None,
+        known: KnownGpus | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is called with changes of a
         GPU's health, ``on_program_error`` with Xids that only concern the programs on a GPU, ``failures``
         counts unexpected errors. ``config``, ``on_mismatch``, ``on_empty_mig`` and ``on_notes`` are those
-        of `ConfiguredInventory`. ``memory`` has what the agent before this one knew; None: nothing is kept."""
+        of `ConfiguredInventory`. ``memory`` and ``known`` have what the agent before this one knew; None: nothing is
+        kept."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
+        self._known = known or KnownGpus(Path(), "")
+        self._unreadable: dict[str, DeviceFault] = {}
+        """By uuid: why the last scan could not read the identity of these GPUs, which is from memory."""
         self._driver = driver
         self._find_driver = find_driver
         self._on_news = on_news
@@ -172,7 +178,13 @@ class DeviceMonitor:
         if not done:
             raise DriverError(f"no answer within {SCAN_TIMEOUT_S:g} s")
         self._scanning = None
-        listed = future.result()
+        read = future.result()
+        listed = self._known.identify(read)
+        self._unreadable = {
+            gpu.uuid: gpu.fault
+            for gpu, as_read in zip(listed, read, strict=True)
+            if gpu.uuid and gpu.fault is not None and not as_read.uuid
+        }
         gpus = for_pods(listed)
         self._uncounted = frozenset(gpu.uuid for gpu in listed if gpu.uuid) - {gpu.uuid for gpu in gpus}
         return gpus
@@ -244,7 +256,10 @@ class DeviceMonitor:
 
     async def _probe(self, uuid: str) -> DeviceReading:
         """Judged at once: how long a GPU answers well is not for one that hangs to say."""
-        reading = await self._reader.read(self._driver, uuid)
+        if uuid in self._unreadable:
+            reading = DeviceReading(uuid=uuid, fault=self._unreadable[uuid])
+        else:
+            reading = await self._reader.read(self._driver, uuid)
         self._take_probe(uuid, signs_of(reading, self._neighbours(uuid)))
         return reading
 

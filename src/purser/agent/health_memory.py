@@ -39,7 +39,7 @@ class HealthMemory:
     @classmethod
     def of(cls, settings: AgentSettings) -> "HealthMemory":
         """That of an agent's node."""
-        return cls(settings.health_file, _boot_id(settings.host_root / BOOT_ID))
+        return cls(settings.health_file, boot_id(settings))
 
     def recall(self, uuid: str) -> GpuHealth:
         """What a GPU starts with when it is seen for the first time; healthy where nothing is known."""
@@ -74,8 +74,9 @@ class HealthMemory:
             self._written, self._awaited = found, restore_health(found.xids)
 
 
-def _boot_id(path: Path) -> str:
+def boot_id(settings: AgentSettings) -> str:
+    """Of the node's kernel; empty: it cannot be read."""
     try:
-        return read_head(path, 64).decode().strip()
+        return read_head(settings.host_root / BOOT_ID, 64).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""

@@ -22,11 +22,12 @@ from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_events import HealthEvents, mig_parents
 from purser.agent.health_evictions import UnhealthyEvictions
-from purser.agent.health_memory import HealthMemory
+from purser.agent.health_memory import HealthMemory, boot_id
 from purser.agent.instances import GpuPartitioning, InstanceAllocator, InstanceManager, NodeInstanceUsers
 from purser.agent.invariants import BookInvariantWatch
 from purser.agent.inventory import KubeletDevice, advertise, devices_by_uuid
 from purser.agent.janitor import Janitor
+from purser.agent.known_gpus import KnownGpus
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
 from purser.agent.lingering import LingeringPods
@@ -141,6 +142,7 @@ class Agent:
             on_empty_mig=self._events.empty_mig,
             on_notes=self._events.config_partly_applied,
             memory=HealthMemory.of(settings),
+            known=KnownGpus(settings.known_gpus_file, boot_id(settings)),
         )
         self._files = NodeFiles(settings, self._monitor)
         self._metrics = AgentMetrics()

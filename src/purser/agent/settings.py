@@ -570,6 +570,11 @@ class AgentSettings:
         return self.state_dir / "gpu-health.json"
 
     @property
+    def known_gpus_file(self) -> Path:
+        """The GPUs that the driver listed last."""
+        return self.state_dir / "known-gpus.json"
+
+    @property
     def checkpoint(self) -> Path:
         """The agent's own book."""
         return self.state_dir / "agent-checkpoint.json"

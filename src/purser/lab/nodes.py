@@ -8,6 +8,7 @@ import grpc
 import structlog
 
 from purser.agent import discovery, mig
+from purser.agent.health_memory import BOOT_ID
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
@@ -85,6 +86,9 @@ class EmulatedNode:
         self._kubelet_started = asyncio.Event()
         self.driver = SimulatedDriver.create(folders.driver, choice.name, choice.profile)
         write_machine(self.driver.sysfs_root, choice.profile.machine)
+        boot_id = folders.host_root / BOOT_ID
+        boot_id.parent.mkdir(parents=True, exist_ok=True)
+        boot_id.write_text(f"{choice.name}\n", encoding="ascii")  # as the kubelet's; the node never reboots
         self.runtime = folders.runtime()
         self.processes = folders.processes(self.driver)
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)

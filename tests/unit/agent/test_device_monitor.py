@@ -12,6 +12,7 @@ from tests.unit.kube.servers import ManualClock
 
 from purser.agent.health import DeviceMonitor
 from purser.agent.health_memory import HealthMemory
+from purser.agent.known_gpus import KnownGpus
 from purser.agent.latest import Latest
 from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, MigMode, NullDriver, XidEvent
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
@@ -181,6 +182,31 @@ async def test_a_gpu_that_was_lost_before_the_agent_started_is_looked_for_until_
             await eventually(lambda: healthy(monitor) == {A, B})
             assert monitor.condition.value is None
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
+
+
+async def test_a_gpu_that_is_lost_when_the_agent_starts_is_the_one_that_the_agent_before_knew(tmp_path):
+    driver = Driver()
+    driver.unknown[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetHandleByIndex", "GPU is lost")
+
+    def knowing(boot="boot-1"):
+        return {"known": KnownGpus(tmp_path / "f", boot)}
+
+    async with monitoring(Driver(), knowing()):
+        pass
+    for _ in range(2):  # what the second agent knows, the third has from it
+        async with monitoring(driver, knowing(), reopen_interval_s=0.01) as monitor:
+            await eventually(lambda: A in monitor.readings)
+            assert [(each.uuid, each.healthy) for each in monitor.inventory.value.devices] == [(A, False), (B, True)]
+            assert monitor.health[A].reason.startswith("gpu-lost: ")
+            assert monitor.condition.value.message.startswith(f"GPU 0 ({A}) is lost: gpu-lost: ")
+            assert driver.reads[A] == 0, "there is nothing to ask"
+    async with monitoring(driver, knowing("boot-2")) as monitor:
+        assert [each.uuid for each in monitor.inventory.value.devices] == [B]
+    async with monitoring(Driver(), knowing()):
+        pass
+    async with monitoring(driver, knowing(), reopen_interval_s=0.01) as monitor:
+        driver.unknown.clear()
+        await eventually(lambda: healthy(monitor) == {A, B})
 
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
