@@ -49,10 +49,9 @@ def manifest(version: str, url: str, digests: Mapping[str, str]) -> dict[str, An
         "metadata": {"name": "purser"},
         "spec": {
             "version": f"v{version}",
-            "homepage": "https://github.com/purser-dev/purser",
-            "shortDescription": "Explain why GPU pods wait, and show who uses which GPU",
+            "shortDescription": "See who uses which GPU, and why a pod waits",
             "description": "Shows GPUs, shares and pods, explains why a pod waits and which change would make it fit, "
-            "and takes snapshots.\nAll commands only read. `why`, `get` and `top` also work without Purser's scheduler.\n",
+            "and takes\nsnapshots. All commands only read. They also work on clusters without Purser.\n",
             "platforms": [
                 {
                     "selector": {"matchLabels": dict(zip(("os", "arch"), name.split("-"), strict=True))},
@@ -90,7 +89,7 @@ def _make_archive() -> Path:
         )
         OUT.mkdir(parents=True, exist_ok=True)
         made = OUT / f"{PLUGIN}-{this_platform()}.tar.gz"
-        with tarfile.open(made, "w:gz") as archive:
+        with tarfile.open(made, "w:gz", dereference=True) as archive:  # krew unpacks no links
             archive.add(work / "dist" / PLUGIN, arcname=".")
             archive.add(ROOT / "LICENSE", arcname="LICENSE")
         return made

@@ -17,13 +17,13 @@ MAX_PODS = 8
 async def with_warnings(
     client: Client, objects: ClusterObjects, kind: str, namespace: str, name: str
 ) -> ClusterObjects:
-    """The objects, and the warnings about a pod (``kind`` is ``Pod``) or a workload's pods, as far as they are on nodes
-    and have not started: their states name no failed mount, network or device. Raises `purser.kube.errors.KubeError`.
-    """
-    creating = [pod for pod in objects.pods if _is_creating(pod) and _is_requested(pod, kind, namespace, name)]
+    """The objects, and the warnings about a pod (``kind`` is ``Pod``) or a workload's pods, as far as they have not
+    started: their states name no failed mount, network or device, nor what Purser says of a pod that it does not place.
+    Raises `purser.kube.errors.KubeError`."""
+    not_started = [pod for pod in objects.pods if _is_not_started(pod) and _is_requested(pod, kind, namespace, name)]
     found = dict(objects.warnings)
     try:
-        for pod in creating[:MAX_PODS]:
+        for pod in not_started[:MAX_PODS]:
             meta = pod.metadata
             found[meta.uid] = tuple(
                 await events_about(client, meta.namespace, {"involvedObject.uid": meta.uid, "type": "Warning"})
@@ -34,8 +34,8 @@ async def with_warnings(
     return msgspec.structs.replace(objects, warnings=found)
 
 
-def _is_creating(pod: ScheduledPod) -> bool:
-    return bool(pod.spec.node_name) and not is_terminal(pod) and pod.status.phase != "Running"
+def _is_not_started(pod: ScheduledPod) -> bool:
+    return not is_terminal(pod) and pod.status.phase != "Running"
 
 
 def _is_requested(pod: ScheduledPod, kind: str, namespace: str, name: str) -> bool:

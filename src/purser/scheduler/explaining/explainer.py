@@ -1,6 +1,6 @@
 """What is said of one pod, of one that does not exist yet, and of the pods of one workload."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from purser.core.decoding import brief
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
-from purser.kube.objects import Pod
+from purser.kube.objects import DEFAULT_SCHEDULER, Pod
 from purser.kube.pods import is_terminal
 from purser.scheduler.explaining.choosing import choice_of
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
@@ -27,6 +27,7 @@ from purser.scheduler.explaining.workloads import (
     waiting_pods,
     workload_explanation,
 )
+from purser.scheduler.reasons import SchedulerReason
 
 _MAX_NAMED = 3
 """Namespaces in a message."""
@@ -44,6 +45,7 @@ class Explainer:
         scheduler_name: str = SCHEDULER_NAME,
     ) -> None:
         self._workloads, self._warnings = objects.workloads, objects.warnings
+        self._known_schedulers = ("", DEFAULT_SCHEDULER, scheduler_name)
         self._cluster = KnownCluster(objects, policy, scheduler_name)
 
     def explain(self, namespace: str, name: str) -> Explanation:
@@ -127,8 +129,21 @@ class Explainer:
             reasons=reason_counts(found, cluster.fleet, cluster.policy),
             by_node=words_by_node(found),
             suggestions=() if found.fits or found.objection else tuple(suggestions(cluster, pod, found)),
-            notes=tuple(filter(None, (cluster.note(pod), *cluster.notes))),
+            notes=(*self._notes_on_waiting(pod), *cluster.notes),
         )
+
+    def _notes_on_waiting(self, pod: Pod) -> Iterator[str]:
+        """What the verdict leaves out: what the running scheduler has warned of, and what is not looked at."""
+        warned = {each.reason: each.message for each in self._warnings.get(pod.metadata.uid, ())}
+        yield from (f"event {reason}: {brief(warned[reason])}" for reason in SchedulerReason if reason in warned)
+        scheduler = pod.spec.scheduler_name
+        if scheduler not in self._known_schedulers:
+            yield (
+                f"scheduler {brief(scheduler)} places the pod. Purser does not know its own rules, such as queues and "
+                "pod groups"
+            )
+        if note := self._cluster.note(pod):
+            yield note
 
     def _explained_gated(self, pod: Pod, head: Explanation) -> Explanation:
         """Whoever set the gates decides when it goes on; what would hold it then is said beside them."""
@@ -143,5 +158,5 @@ class Explainer:
             last_message=last_message(pod),
             reasons=reason_counts(rest, self._cluster.fleet, self._cluster.policy),
             by_node=words_by_node(rest),
-            notes=self._cluster.notes,
+            notes=(*self._notes_on_waiting(pod), *self._cluster.notes),
         )
