@@ -47,6 +47,7 @@ def test_a_pod_that_would_fit_is_said_to_and_where(asked):
     """It names no GPU and no scheduler, both of which only the webhook sets."""
     code, out, err = asked(POD % 8000)
     assert (code, err.count("warning for the pod's author: limits of GPU shares are advisory")) == (0, 1)
+    assert "LimitRanges, other ResourceQuotas and other webhooks are not checked" in err
     lines = out.splitlines()
     assert lines[0] == "team/p would fit 1 of 2 nodes now (n), placed by scheduler purser-scheduler"
     assert (len(lines), "CardInsufficientMemory" in lines[3]) == (4, True)

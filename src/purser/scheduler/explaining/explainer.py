@@ -32,6 +32,9 @@ from purser.scheduler.reasons import SchedulerReason
 _MAX_NAMED = 3
 """Namespaces in a message."""
 
+_ADMISSION_UNKNOWN = (
+    "LimitRanges, other ResourceQuotas and other webhooks are not checked; kubectl create --dry-run=server checks them"
+)
 _BEING_DELETED = "it is being deleted, so no scheduler places it"
 
 
@@ -88,6 +91,8 @@ class Explainer:
         made = new_pod(self._cluster, asked, asked.namespace or namespace)
         found = self._explained(made.pod, made.refusal)
         notes = (*(f"warning for the pod's author: {each}" for each in made.warnings), *found.notes)
+        if not made.refusal:
+            notes = (*notes, _ADMISSION_UNKNOWN)
         return msgspec.structs.replace(found, state="New", notes=notes)
 
     def _obstacle(self, pod: Pod) -> Obstacle | None:
