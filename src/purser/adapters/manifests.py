@@ -32,6 +32,11 @@ class ManifestPod(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     """Its ``metadata`` and ``spec``, as its author wrote them and with the API server's defaults that decide."""
 
+    @property
+    def names_resource_claims(self) -> bool:
+        """Whether it names claims of dynamic resource allocation."""
+        return bool(self.body["spec"].get("resourceClaims"))
+
 
 def manifest_pods(text: bytes, name: str) -> list[ManifestPod]:
     """Those of all documents of a file, YAML or JSON, Lists included; other kinds are passed over. ``name``: what error

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from purser.cli.mcp_tools import ClusterTools
 
-HELP = """Serve purser why, get and plan free as tools for AI assistants, over the Model Context Protocol.
+HELP = """Serve purser why, get, snapshot and plan free as tools for AI assistants, over the Model Context Protocol.
 
 The server uses standard input and output and is started by the assistant (see "Use Purser through MCP" in the
 documentation). The server never writes to the cluster and has only the rights of the kubeconfig. It requires the
@@ -75,6 +75,30 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
         statefulset/NAME or job/NAME. The field text has the explanation as text, and explanation as structured data."""
         try:
             return await tools.why(pod, namespace)
+        except ToolFailure as error:
+            raise ToolError(str(error)) from error
+
+    @found.tool(annotations=reads)
+    async def why_manifest(
+        manifest: Annotated[
+            str, Field(min_length=1, max_length=256 * 1024, description="YAML or JSON of a Pod or of a workload.")
+        ],
+        name: Annotated[Name | None, Field(description="Which object, where the manifest has several.")] = None,
+        namespace: Annotated[Name | None, Field(description="Default: the manifest's, or the context's.")] = None,
+    ) -> dict[str, Any]:
+        """Plan a pod that does not exist yet: say where it would fit, or why it would wait. No pod is created."""
+        try:
+            return await tools.why_manifest(manifest, name, namespace)
+        except ToolFailure as error:
+            raise ToolError(str(error)) from error
+
+    @found.tool(annotations=reads)
+    async def snapshot(
+        anonymize: Annotated[bool, Field(description="Replace all names.")] = True,
+    ) -> dict[str, Any]:
+        """Take a snapshot of what placing pods depends on, as text that purser why --from reads: for a bug report."""
+        try:
+            return await tools.snapshot(anonymize)
         except ToolFailure as error:
             raise ToolError(str(error)) from error
 

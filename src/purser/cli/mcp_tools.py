@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from purser.adapters import snapshot
-from purser.adapters.objects import read_objects
+from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
+from purser.adapters.manifests import ManifestError, manifest_pods
+from purser.adapters.objects import DEVICE_CLAIM_KINDS, read_objects
 from purser.adapters.occupancy import EvictionRules, read_occupancy
 from purser.adapters.pod_events import with_warnings
 from purser.adapters.workloads import read_workload
@@ -22,12 +24,19 @@ from purser.core.planning import RoomRequest
 from purser.core.planning import plan as planned
 from purser.kube import Client, ClusterConfig, ConfigError, KubeError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
+from purser.kube.workloads import WORKLOADS
 from purser.scheduler.explaining import Explainer, UnknownPodError
 
 T = TypeVar("T")
 
 MAX_ENTRIES = 100
 """Of each list and object in an answer: a model reads all of it. `bounded` says what is left out."""
+
+
+MAX_SNAPSHOT_BYTES = 256 * 1024
+"""Of an answer: some 100 pods on 30 nodes."""
+MAX_NAMED = 8
+"""Objects of a manifest in a message."""
 
 
 class Listing(StrEnum):
@@ -78,6 +87,49 @@ class ClusterTools:
             return bounded(await self._ask(read))
         except UnknownPodError as error:
             raise ToolFailure(str(error)) from error
+
+    async def why_manifest(self, manifest: str, name: str | None, namespace: str | None) -> dict[str, Any]:
+        """What `purser why -f` says of a pod that does not exist yet. Raises `ToolFailure`."""
+
+        async def read(client: Client) -> dict[str, Any]:
+            found = manifest_pods(manifest.encode(), "the manifest")
+            chosen = [each for each in found if name in (None, each.name)]
+            if len(chosen) != 1:
+                names = ", ".join(f"{each.kind} {each.name}" for each in found[:MAX_NAMED])
+                raise ToolFailure(f"name must be one of {names}")
+            objects = await read_objects(client, DEVICE_CLAIM_KINDS if chosen[0].names_resource_claims else ())
+
+            def explained() -> dict[str, Any]:
+                pod = Explainer(objects).explain_new(chosen[0], namespace or client.config.namespace)
+                return {"text": "\n".join(explanation_lines(pod)), "explanation": msgspec.to_builtins(pod)}
+
+            return await asyncio.to_thread(explained)
+
+        try:
+            return bounded(await self._ask(read))
+        except ManifestError as error:
+            raise ToolFailure(str(error)) from error
+
+    async def snapshot(self, anonymize: bool) -> dict[str, Any]:
+        """The file of `purser snapshot`, as text. Raises `ToolFailure`, also for one that is larger than
+        `MAX_SNAPSHOT_BYTES`."""
+
+        async def read(client: Client) -> bytes:
+            objects = await read_objects(client, WORKLOADS)
+
+            def encoded() -> bytes:
+                trimmed = trim_objects(objects)
+                return encode_objects(anonymize_objects(trimmed)[0] if anonymize else trimmed)
+
+            return await asyncio.to_thread(encoded)
+
+        text = await self._ask(read)
+        if len(text) > MAX_SNAPSHOT_BYTES:
+            raise ToolFailure(
+                f"the snapshot has {len(text)} bytes, and an answer at most {MAX_SNAPSHOT_BYTES}: have the user run "
+                "purser snapshot -o FILE"
+            )
+        return {"snapshot": text.decode()}
 
     async def get(self, what: Listing, namespace: str | None, node: str | None) -> dict[str, Any]:
         """The rows of `purser get`. Raises `ToolFailure`."""

@@ -159,7 +159,9 @@ def why(
             _print(_explain_logged(logs, namespace or "default", name, at), output)
             return
         about = None if asked is not None else (kind, namespace, name)
-        read = _read_cluster(kubeconfig, context, about) if from_ is None else _ReadCluster(objects_of_file(from_))
+        read = (
+            _read_cluster(kubeconfig, context, about, asked) if from_ is None else _ReadCluster(objects_of_file(from_))
+        )
         explainer, here = Explainer(read.objects), namespace or read.namespace
         if asked is not None:
             _print(explainer.explain_new(asked, here), output)
@@ -231,16 +233,21 @@ class _ReadCluster(NamedTuple):
 
 
 def _read_cluster(
-    kubeconfig: Path | None, context: str | None, about: tuple[str, str | None, str] | None
+    kubeconfig: Path | None,
+    context: str | None,
+    about: tuple[str, str | None, str] | None,
+    asked: "ManifestPod | None" = None,
 ) -> _ReadCluster:
-    """``about``: kind, namespace and name of what is to be explained: what concerns it alone is read, too."""
-    from purser.adapters.objects import read_objects
+    """``about``: kind, namespace and name of what is to be explained: what concerns it alone is read, too; ``asked``:
+    of a pod that does not exist yet, its manifest."""
+    from purser.adapters.objects import DEVICE_CLAIM_KINDS, read_objects
     from purser.adapters.pod_events import with_warnings
     from purser.adapters.workloads import read_workload
 
     async def read(client: "Client") -> _ReadCluster:
         here, found = client.config.namespace, None
-        objects = await read_objects(client)
+        also = DEVICE_CLAIM_KINDS if asked is not None and asked.names_resource_claims else ()
+        objects = await read_objects(client, also)
         if about is not None:
             kind, namespace, name = about
             if kind != "Pod":

@@ -1,5 +1,6 @@
 """`purser mcp`, asked by the protocol's own client over standard input and output of a process."""
 
+import json
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import gpu, gpus, node, pod
 
 import purser
+from purser.adapters.objects import objects_of_dump
 from purser.cli.mcp import NEEDS_MCP
 from purser.cli.mcp_tools import ClusterTools, Listing, ToolFailure, bounded
 from purser.core.grant.signing import GRANT_ANNOTATION
@@ -50,7 +52,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
         await client.create(PODS, waiting)
         async with assistant(kubeconfig) as asking:
             tools = (await asking.list_tools()).tools
-            assert {each.name for each in tools} == {"why", "get", "plan_free"}
+            assert {each.name for each in tools} == {"why", "why_manifest", "snapshot", "get", "plan_free"}
             assert all(each.annotations.read_only_hint and each.description for each in tools)
 
             why = await asking.call_tool("why", {"pod": "p"})
@@ -63,6 +65,15 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             of_db = (await asking.call_tool("why", {"pod": "sts/db"})).structured_content["text"].splitlines()
             lines = found["text"].splitlines()
             assert (of_db[0].startswith("StatefulSet default/db has"), of_db[-len(lines) :]) == (True, lines)
+
+            manifest = json.dumps({"apiVersion": "v1", **pod("new", gpu(9000))})
+            new = (await asking.call_tool("why_manifest", {"manifest": manifest})).structured_content
+            assert new["text"].startswith("default/new would wait: it does not fit the only node")
+
+            for anonymize in (True, False):
+                taken = await asking.call_tool("snapshot", {"anonymize": anonymize})
+                objects = objects_of_dump(taken.structured_content["snapshot"].encode())
+                assert [each.metadata.name for each in objects.nodes] == ["node-1" if anonymize else "n"]
 
             listed = (await asking.call_tool("get", {"what": "gpus", "node": "n"})).structured_content
             assert [each["uuid"] for each in listed["gpus"]] == ["n-0", "n-1"]
@@ -92,6 +103,8 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
                 ("why", {"pod": "daemonset/q"}, "cannot explain daemonset/q"),
                 ("why", {"pod": ""}, "at least 1 character"),
                 ("why", {}, "required"),
+                ("why_manifest", {"manifest": "kind: Secret"}, "the manifest"),
+                ("why_manifest", {"manifest": manifest, "name": "other"}, "name must be one of Pod new"),
                 ("get", {"what": "secrets"}, "'gpus', 'grants', 'nodes'"),
                 ("plan_free", {"gpus": 0}, "greater than or equal to 1"),
                 ("plan_free", {"gpus": 9}, "no schedulable node has 9 usable GPUs"),
@@ -111,6 +124,13 @@ def test_without_a_kubeconfig_the_command_says_so_at_once(tmp_path):
         "",
         f"purser: cannot read kubeconfig {tmp_path / 'none'}: No such file or directory\n",
     )
+
+
+async def test_a_snapshot_that_is_too_large_to_read_is_the_users_to_take(tmp_path, monkeypatch):
+    monkeypatch.setattr("purser.cli.mcp_tools.MAX_SNAPSHOT_BYTES", 10)
+    async with api_server(tmp_path / "kubeconfig", tls=False):
+        with pytest.raises(ToolFailure, match="have the user run purser snapshot -o FILE"):
+            await ClusterTools(tmp_path / "kubeconfig", None).snapshot(True)
 
 
 async def test_a_kubeconfig_that_has_gone_is_said_to_be_gone(tmp_path):
