@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from purser.kube.resources import NODES, PODS, untyped_resource
@@ -26,6 +28,15 @@ async def test_a_pod_that_does_not_fit_gets_the_real_schedulers_message_and_cond
     )
     assert condition["message"] == expected
     assert await world.event("big", "FailedScheduling")
+    await asyncio.sleep(1.1)  # times have whole seconds
+    await world.client.patch_merge(NODES, "small", {"spec": {"unschedulable": True}})
+
+    async def told_anew():
+        again = await told()
+        return again if again is not None and "2 node(s) were unschedulable" in again["message"] else None
+
+    again = await world.until(told_anew)
+    assert again["lastTransitionTime"] == condition["lastTransitionTime"], "it is since then that it has no node"
     await world.client.patch_merge(NODES, "cordoned", {"spec": {"unschedulable": False}})
     assert await world.bound("big") == "cordoned"
 

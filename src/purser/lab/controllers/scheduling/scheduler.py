@@ -253,15 +253,19 @@ class Scheduler:
 
     async def _refused(self, pod: Raw, message: str) -> None:
         self._recorder.event(ref_of(_RAW_PODS, pod), "FailedScheduling", message, type="Warning")
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        before = next((each for each in conditions if each.get("type") == "PodScheduled"), None)
+        since = before.get("lastTransitionTime") if before is not None and before.get("status") == "False" else None
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
             "message": message,
-            "lastTransitionTime": timestamp(self._clock.now()),
+            "lastTransitionTime": since or timestamp(self._clock.now()),
         }
-        others = [c for c in (pod.get("status") or {}).get("conditions") or () if c.get("type") != "PodScheduled"]
-        await self._write_status(pod, {"conditions": [*others, condition]})
+        if condition != before:  # as UpdatePodCondition (pkg/api/v1/pod/util.go) decides
+            others = [each for each in conditions if each.get("type") != "PodScheduled"]
+            await self._write_status(pod, {"conditions": [*others, condition]})
 
     async def _preempt(self, pod: Raw, error: NoNodeFitsError) -> str:
         """Evict others where that makes room; why it does not, empty where it does."""
