@@ -248,7 +248,12 @@ def _silent(_: Raw, where: Raw) -> None:
     where["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
 
 
+def _refused(made: Raw, _: Raw) -> None:
+    made["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": REFUSAL}
+
+
 LINKS: tuple[tuple[str, Callable[[Raw, Raw], None]], ...] = (
+    ("UnexpectedAdmissionError", _refused),
     ("ErrImagePull", _waiting("a", "ErrImagePull")),
     ("CreateContainerConfigError", _waiting("b", "CreateContainerConfigError")),
     ("CrashLoopBackOff", _waiting("c", "CrashLoopBackOff")),
@@ -256,7 +261,7 @@ LINKS: tuple[tuple[str, Callable[[Raw, Raw], None]], ...] = (
     ("GpuUnhealthy", lambda made, _: made.update(said="GpuUnhealthy")),
     ("ContainerCreating", _waiting("d", "ContainerCreating")),
 )
-"""What may be in the way on a node, image, agent and kubelet, in the order in which it is looked for."""
+"""What may be in the way on a node, device plugin, image, agent and kubelet, in the order in which it is looked for."""
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(LINKS, 2)))
