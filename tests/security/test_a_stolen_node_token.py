@@ -23,7 +23,7 @@ from purser.core.node.writers import (
 from purser.operator.manifests.rbac import ACCOUNTS
 from purser.scheduler.webhook.node_policies import node_policies, user_of
 from purser.scheduler.webhook.node_writes import NodeWrites
-from purser.scheduler.webhook.review import ReviewError, decode_review
+from purser.scheduler.webhook.review import DecisionReason, ReviewError, decode_review
 from purser.scheduler.webhook.validation import Validation
 
 from .node_writes import CASES, Case
@@ -68,6 +68,7 @@ def test_the_webhook_says_so(case: Case) -> None:
     webhook = Validation(node_writes=NodeWrites(NAMESPACE, lambda *pod: nodes.get(pod, "")))
     decision = webhook.review(decode_review(json.dumps(review_of(request_of(case, extra))).encode()))
     assert decision.allowed is case.admitted, decision.message
+    assert (decision.why is DecisionReason.NOT_ITS_NODE) is not case.admitted
 
 
 @pytest.mark.parametrize(

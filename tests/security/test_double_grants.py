@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from purser.core.model import GrantState
 from purser.kube import Client, untyped_resource
 from purser.kube.objects import ObjectMeta, Pod
-from purser.kube.resources import PODS
+from purser.kube.resources import EVENTS, PODS
 from purser.scheduler.binding.double_grants import DoubleGrants
+from purser.scheduler.reasons import SchedulerReason
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 REPLICA_SETS = untyped_resource("apps", "v1", "replicasets", "ReplicaSet")
@@ -93,8 +94,13 @@ async def test_a_bare_pod_gets_an_event_and_stays():
         await granted_twice(old, new, first, second)
         await run_pod(new, "first")
         await eventually(lambda: b"purser_scheduler_granted_twice_total 1.0" in new.metrics.exposition())
-        (told,) = [text for text in await new.event_messages() if "delete and recreate this pod" in text]
-        assert "also granted to pod default/first" in told
+        await new.events.drain()
+        (told,) = [
+            each.message
+            for each in (await new.client.list(EVENTS, "default")).items
+            if each.reason == SchedulerReason.GRANTED_TWICE
+        ]
+        assert "also granted to pod default/first" in told and "delete and recreate this pod" in told
         assert await exists(new, "second")
 
 

@@ -11,6 +11,7 @@ from purser.core.names import GRANT_ANNOTATION
 from purser.kube.codec import codec_of
 from purser.kube.objects import Node, NodeSpec, ObjectMeta, Pod, PodSpec
 from purser.kube.resources import NODES, PODS
+from purser.scheduler.reasons import BindFailure
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 GPU, SHARE = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
@@ -39,20 +40,31 @@ async def pod_of(world, limits, *, labels=None, privileged=False, **spec):
 
 
 @pytest.mark.parametrize(
-    ("limits", "changes", "says"),
+    ("limits", "changes", "says", "reason"),
     [
         (
             SHARE,
             {"labels": {"purser.dev/webhook": "ignore"}, "privileged": True},
             "excludes the pod from Purser's webhook",
+            BindFailure.POD_NOT_ALLOWED,
         ),
-        (SHARE, {"privileged": True}, "is privileged but requests a GPU share"),
-        ({"nvidia.com/gpumem": "16Gi"}, {}, "invalid GPU request"),
-        (GPU, {"schedulerName": "volcano"}, 'is for scheduler "volcano"'),
-        (SHARE, {"schedulerName": "default-scheduler"}, 'is for scheduler "default-scheduler"'),
-        ({"cpu": "1"}, {}, "does not request GPUs"),
-        ({}, {"schedulerName": "default-scheduler"}, "is for scheduler"),
-        (SHARE, {"nodeSelector": {"pool": "other"}}, "lacks pool=other, which the pod's node selector requires"),
+        (SHARE, {"privileged": True}, "is privileged but requests a GPU share", BindFailure.POD_NOT_ALLOWED),
+        ({"nvidia.com/gpumem": "16Gi"}, {}, "invalid GPU request", BindFailure.POD_NOT_ALLOWED),
+        (GPU, {"schedulerName": "volcano"}, 'is for scheduler "volcano"', BindFailure.NOT_FOR_PURSER),
+        (
+            SHARE,
+            {"schedulerName": "default-scheduler"},
+            'is for scheduler "default-scheduler"',
+            BindFailure.NOT_FOR_PURSER,
+        ),
+        ({"cpu": "1"}, {}, "does not request GPUs", BindFailure.NOT_FOR_PURSER),
+        ({}, {"schedulerName": "default-scheduler"}, "is for scheduler", BindFailure.NOT_FOR_PURSER),
+        (
+            SHARE,
+            {"nodeSelector": {"pool": "other"}},
+            "lacks pool=other, which the pod's node selector requires",
+            BindFailure.NODE_CLOSED,
+        ),
     ],
     ids=[
         "ignore label",
@@ -65,11 +77,12 @@ async def pod_of(world, limits, *, labels=None, privileged=False, **spec):
         "selector",
     ],
 )
-async def test_bind_asks_again_what_holds_of_every_pod(limits, changes, says):
+async def test_bind_asks_again_what_holds_of_every_pod(limits, changes, says, reason):
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         pod = await pod_of(world, limits, **changes)
         assert says in await world.bind(pod, "n1")
+        assert world.bind_failures() == {reason}
         stored = await world.stored(pod)
         assert stored.spec.node_name == ""
         assert GRANT_ANNOTATION not in stored.metadata.annotations
@@ -84,6 +97,7 @@ async def test_nothing_is_bound_to_a_node_that_its_owner_closed_and_a_change_is_
         assert "node n1 is cordoned" in await world.bind(pod, "n1")
         await close(world, unschedulable=False, taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
         assert "has taint team=a:NoSchedule, which the pod does not tolerate" in await world.bind(pod, "n1")
+        assert world.bind_failures() == {BindFailure.NODE_CLOSED}
         # kube-scheduler may have heard of the change first
         await world.client.patch_merge(NODES, "n1", {"spec": {"taints": None}})
         assert await world.bind(pod, "n1") == ""

@@ -11,6 +11,8 @@ from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
 from purser.agent.nvml import NullDriver
 from purser.agent.publisher import Publisher
+from purser.agent.reasons import AgentReason
+from purser.agent.refusals import RefusalReason
 from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.grant.signing import sign
 from purser.core.model import Grant
@@ -149,6 +151,19 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         assert (await eventually(lambda: world.events("late")))[0][0] == "EnforcementLost"
 
 
+async def test_a_folder_that_cannot_be_made_is_a_refusal(world, kubelet):
+    library = world.folder / "host/usr/local/vgpu"
+    library.mkdir(parents=True)
+    for name in ("libvgpu.so", "ld.so.preload", "containers"):
+        (library / name).touch()
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", world.uuids[0]))
+        with pytest.raises(Rejected, match="cannot create a folder on the host"):
+            await kubelet.admit("default/p", [("main", 1)])
+        assert RefusalReason.HOST in dict(await eventually(lambda: world.events("p")))
+
+
 async def test_a_stream_that_kubelet_does_not_reopen_leads_to_a_new_registration(world, kubelet):
     async with world.agent(stream_timeout_s=0.3) as agent:
         await eventually(agent.ready)
@@ -209,10 +224,11 @@ async def test_a_dead_gpu_is_unhealthy_everywhere_and_comes_back(world, kubelet)
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
         await eventually(lambda: _events_of_node(world, "GpuRecovered", 1))
         await eventually(lambda: _no_condition(world))
-        (_, failed), (_, recovered) = await eventually(lambda: _held_gpu_events(world, "holds"))
+        (_, failed), (reason, recovered) = await eventually(lambda: _held_gpu_events(world, "holds"))
         assert failed.startswith(f"GPU 0 ({dead}), which this pod holds, is unhealthy: ")
         assert failed.endswith("If you recreate the pod, the new pod gets another GPU")
         assert recovered == f"GPU 0 ({dead}), which this pod holds, is healthy again"
+        assert reason == AgentReason.HELD_GPU_RECOVERED
         assert not await world.events("p")
 
 

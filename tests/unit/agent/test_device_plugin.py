@@ -1,8 +1,9 @@
 """What the device plugin sends kubelet."""
 
 import asyncio
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
+import grpc
 import pytest
 
 from purser.agent import plugin as plugin_module
@@ -11,8 +12,20 @@ from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
 from purser.agent.plugin import DevicePlugin
+from purser.agent.podresources import KubeletError
+from purser.agent.refusals import RefusalReason
 
 GPU = "nvidia.com/gpu"
+
+
+async def test_while_kubelets_list_cannot_be_had_the_call_fails_and_is_counted() -> None:
+    arbiter, context, metrics = AsyncMock(), AsyncMock(), AgentMetrics()
+    arbiter.check_start.side_effect = KubeletError("no answer")
+    plugin = DevicePlugin(GPU, Latest(()), arbiter, metrics, MagicMock(), freed=Latest(0))
+    await plugin.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["GPU-0::0"]), context)
+    context.abort.assert_awaited_once_with(grpc.StatusCode.UNAVAILABLE, "no answer")
+    counted = metrics.refusals.labels("PreStartContainer", RefusalReason.KUBELET.value)
+    assert counted._value.get() == 1
 
 
 async def test_kubelet_is_sent_its_list_again_once_for_all_pods_whose_devices_it_let_go_of(

@@ -8,7 +8,7 @@ from tests.unit.agent.builders import A, B, part
 
 from purser.agent.dispute_events import DisputeEvents
 from purser.agent.latest import Latest
-from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes
+from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes
 from purser.kube.objects import ObjectMeta, Pod
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="u"))
@@ -19,7 +19,10 @@ class Said:
         self.of_pod, self.of_node = [], []
 
     def event(self, about, reason, message, type="Normal"):
-        (self.of_pod if about.kind == "Pod" else self.of_node).append(message)
+        if about.kind == "Pod":
+            self.of_pod.append(message)
+        else:
+            self.of_node.append((reason, message))
 
 
 async def said_of(*reports):
@@ -61,7 +64,8 @@ async def test_what_was_said_already_is_not_said_again():
     first, again, settled, anew = await said_of(missing, less, None, missing)
     assert (len(first[0]), len(first[1])) == (1, 1)
     assert again == ([], [])
-    assert settled == ([], ["The records of the node's GPUs are consistent again"])
+    settling = (DisputeReason.GPU_DISPUTE_SETTLED, "The records of the node's GPUs are consistent again")
+    assert settled == ([], [settling])
     assert (len(anew[0]), len(anew[1])) == (1, 1)
 
 

@@ -1,10 +1,13 @@
 """What the agent tells of devices that pods hold beyond their grants: nothing where there is nothing."""
 
+from functools import partial
+
 import pytest
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected
 
+from purser.agent.refusals import RefusalReason
 from purser.core.grant.disputes import HeldReason
 from purser.core.names import (
     DISPUTED_CONDITION,
@@ -118,10 +121,13 @@ async def test_what_another_plugins_pods_hold_is_reported(world, kubelet):
         stranger = (tuple(sorted([a, b])), HeldReason.NEVER_GRANTED)
         await eventually(lambda: tells(world, lambda each: (each.uuids, each.why), [stranger]))
         for card in (a, b):
-            await world.pod(f"p-{card}".lower(), part("main", card))
+            name = f"p-{card}".lower()
+            await world.pod(name, part("main", card))
             with pytest.raises(Rejected, match="pod default/old holds device"):
-                await kubelet.admit(f"default/p-{card}".lower(), [("main", 1)])
-            await end(world, kubelet, f"p-{card}".lower())
+                await kubelet.admit(f"default/{name}", [("main", 1)])
+            ((reason, _),) = await eventually(partial(world.events, name))
+            assert reason == RefusalReason.STRANGER
+            await end(world, kubelet, name)
         await start(world, kubelet, "q", part("main", c))
         await end(world, kubelet, "old")
         await eventually(lambda: is_settled(world))

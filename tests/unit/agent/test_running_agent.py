@@ -10,8 +10,11 @@ from tests.unit.agent.conftest import World, eventually, health_of, shared_folde
 from tests.unit.agent.emulated_kubelet import Rejected
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
+from purser.agent.refusals import RefusalReason
 from purser.kube.resources import NODES
 from purser.lab.driver import SimulatedDriver
+
+REFUSALS = "purser_agent_refusals_total"
 
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
 folder, kubelet = shared_folder, shared_kubelet
@@ -136,6 +139,8 @@ async def test_what_stays_ambiguous_is_refused(world, kubelet, agent):
     kubelet.pods["default/other"] = {"main": []}
     with pytest.raises(Rejected, match="several containers with different grants"):
         await kubelet.admit("default/p", [("main", 1)])
+    ((reason, _),) = await eventually(lambda: world.events("p"))
+    assert reason == RefusalReason.AMBIGUOUS
 
 
 async def test_a_replaced_pod_holds_its_gpu_until_kubelet_hears_of_its_end(world, kubelet, agent):
@@ -278,6 +283,13 @@ async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent)
     for count in (0, 2):
         with pytest.raises(grpc.aio.AioRpcError, match=f"one Allocate request has {count} containers"):
             await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
+    assert await agent.metric(REFUSALS, reason=RefusalReason.MALFORMED) == 2
+
+
+async def test_a_start_with_devices_that_nobody_was_given_is_refused(world, kubelet, agent):
+    with pytest.raises(grpc.aio.AioRpcError, match="neither kubelet nor the agent has a record"):
+        await kubelet.plugin.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["GPU-other::0"]))
+    assert await agent.metric(REFUSALS, reason=RefusalReason.MISMATCH) == 1
 
 
 async def test_reload_enumerates_gpus_again(world, kubelet, agent):

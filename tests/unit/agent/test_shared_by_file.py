@@ -9,6 +9,7 @@ from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually
 from tests.unit.agent.emulated_kubelet import Rejected
 
+from purser.agent.refusals import RefusalReason
 from purser.agent.settings import SharingSettings
 from purser.core.model import DeviceMode, NodeInventory
 from purser.core.sharing import CONFIG_LABEL
@@ -194,6 +195,8 @@ async def test_one_container_gets_several_replicas_unless_the_file_says_otherwis
         await world.pod("again", both, resource=shared)
         with pytest.raises(Rejected, match="maximum request size for shared resources is 1; found 2"):
             await kubelet.admit("default/again", [("main", 2)], resource=shared)
+        ((reason, _),) = await eventually(lambda: world.events("again"))
+        assert reason == RefusalReason.TOO_MANY_REPLICAS
 
 
 async def inventory(world):

@@ -164,6 +164,12 @@ class World:
         meta = pod.metadata
         return (await self.extender.bind(ExtenderBindingArgs(meta.name, meta.namespace, meta.uid, node))).error
 
+    def bind_failures(self) -> set[str]:
+        """The reasons of those that were counted."""
+        families = self.metrics.registry.collect()
+        counted = next(each for each in families if each.name == "purser_scheduler_bind_failures")
+        return {each.labels["reason"] for each in counted.samples if each.name.endswith("_total") and each.value}
+
     async def filter(self, pod: Pod, *nodes: str):  # type: ignore[no-untyped-def]
         return await self.extender.filter(ExtenderArgs(pod, list(nodes)))
 

@@ -131,7 +131,7 @@ EXAMPLES = {
         pod("p", gpu(100)),
     ),
     Reason.NO_MIG_PLACE: (
-        node("n", (cut_gpu("n-0", 0, held=[MigPlacement("1g.5gb", 0)]),), **GPU),
+        node("n", (cut_gpu("n-0", 0, held=[MigPlacement("1g.5gb", 0)]),), **GPU, **{"nvidia.com/mig-7g.40gb": "1"}),
         pod("p", {"nvidia.com/mig-7g.40gb": "1"}),
     ),
     Reason.NOT_LINKED: (of_vendor("Kunlun XPU", "n", 6), xpus("used", 4, held=(1, 2, 3, 4)), xpus("p", 2)),

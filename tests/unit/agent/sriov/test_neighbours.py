@@ -19,6 +19,7 @@ from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import LivePods
 from purser.agent.reasons import AgentReason
+from purser.agent.refusals import RefusalReason
 from purser.agent.sriov import GpuNeighbours, SriovPlugins
 from purser.agent.sriov.neighbours import build_node_pools, truncate_to_limits
 from purser.agent.sysfs import pcie_switches
@@ -181,7 +182,8 @@ async def test_a_pod_whose_vfs_others_took_is_refused_or_told(world, required):
         if required:
             with pytest.raises(AdmissionError, match="0 of 1 GPU has its network device under the same PCIe switch"):
                 await world.node.admit("u1", world.asking(1))
-            assert [refusal.pods for refusal in world.pools.refused] == [("default/pod-u1",)]
+            (refusal,) = world.pools.refused
+            assert (refusal.reason, refusal.pods) == (RefusalReason.NIC_APART, ("default/pod-u1",))
         else:
             await world.node.admit("u1", world.asking(1))
             [said] = world.apart

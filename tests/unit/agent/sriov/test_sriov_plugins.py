@@ -16,6 +16,7 @@ from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.reasons import AgentReason
+from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings, SriovSettings
 from purser.agent.sriov import SriovPlugins, watching
 from purser.kube.failures import ObjectFailures
@@ -177,6 +178,18 @@ async def test_a_device_that_left_its_pool_is_refused_and_not_left_out(agent):
         with pytest.raises(AdmissionError, match=r"pool intel.com/net no longer contains .*, which kubelet chose"):
             await node.admit("u1", _asking(NET, 1))
         assert [each.reason.value for each in agent.refused] == ["SriovDeviceGone"]
+
+
+async def test_device_information_that_cannot_be_written_is_a_refusal(agent):
+    node = agent.node
+    async with agent.running():
+        await node.until_capacity(4, resource=NET)
+        folder = agent.host.root / "run/k8s.cni.cncf.io/devinfo/dp"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.touch()
+        with pytest.raises(AdmissionError, match=r"cannot write the device information for intel\.com/net"):
+            await node.admit("u1", _asking(NET, 1))
+        assert [each.reason for each in agent.refused] == [RefusalReason.SRIOV_FILES]
 
 
 async def test_a_file_that_cannot_be_read_leaves_the_pools_as_they_are(agent):

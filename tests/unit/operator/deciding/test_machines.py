@@ -7,8 +7,9 @@ from tests.unit.operator.world import World, settled_world
 
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.mig import pause_of as mig_pause
-from purser.operator.model import Action, DeletePod, NodeWorkload, PatchNode, patched
+from purser.operator.model import Action, DeletePod, EmitEvent, NodeWorkload, PatchNode, WriteStatus, patched
 from purser.operator.order import Operand, dependents
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import pause_of as upgrade_pause
 
 NEW = {"driver": {"version": "600.1.1", "upgradePolicy": {"maxParallelUpgrades": 1, "maxUnavailable": "50%"}}}
@@ -43,6 +44,32 @@ def test_a_driver_goes_only_when_nothing_on_its_node_needs_it(world: World) -> N
     assert world.status()["upgrade"]["done"] == 3
     assert world.status()["state"] == "ready"
     assert not any(node.unschedulable for node in world.nodes.values())
+    assert [world.condition(each)["reason"] for each in ("Ready", "Degraded")] == [
+        OperatorReason.OPERANDS_READY,
+        OperatorReason.NO_FAILURES,
+    ]
+
+
+def test_an_upgrade_that_begins_is_an_event_on_its_node(world: World) -> None:
+    world.change_policy(NEW)
+    events: list[EmitEvent] = []
+    for _ in range(20):
+        events += [each for each in world.round().events if each.name == "a"]
+        world.tick()
+    assert (events[0].reason, events[0].warning) == (OperatorReason.DRIVER_UPGRADE, False)
+    assert events[0].message.startswith("driver upgrade to ") and events[0].message.endswith(" begins")
+
+
+def test_of_a_validation_that_is_older_than_the_driver_the_status_says_so(world: World) -> None:
+    world.restart_driver("a")
+    world.settle()
+    assert OperatorReason.VALIDATION_OUTDATED in _reasons_of(world, Operand.VALIDATOR)
+
+
+def _reasons_of(world: World, operand: Operand) -> set[str]:
+    """Those that the status has had of an operand."""
+    statuses = (each.status for each in world.history if isinstance(each, WriteStatus))
+    return {each.reason for status in statuses for each in status.operands if each.name == operand}
 
 
 def test_a_state_and_what_it_pauses_are_one_write(world: World) -> None:
@@ -86,6 +113,7 @@ def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(worl
     world.wait(3600)
     world.settle()
     assert world.status()["upgrade"]["halted"]
+    assert [each["reason"] for each in world.status()["failingNodes"]] == [OperatorReason.UPGRADE_FAILED]
     degraded = world.condition("Degraded")
     assert degraded["reason"] == "DriverUpgradeHalted"
     cause = "the driver upgrade is halted: the new driver fails on 1 node: a: "
@@ -108,6 +136,7 @@ def test_a_mig_change_pauses_what_uses_gpus_and_nothing_else(world: World) -> No
     world.watchers.append(look)
     world.settle()
     assert paused == {"device-plugin", "gpu-feature-discovery", "operator-validator", "dcgm-exporter"}
+    assert {each.value for each in Operand if OperatorReason.PAUSED in _reasons_of(world, each)} == paused
     assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
     assert set(world.deployed("a").values()) == {"true"}
     assert not world.nodes["a"].unschedulable

@@ -10,6 +10,7 @@ from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.fleet import Fleet, FreeResources
 from purser.core.grant.signing import verify
+from purser.core.ledger import LedgerError
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -26,6 +27,7 @@ from purser.kube.resources import NODES, PODS
 from purser.scheduler.binding.binder import granted_sentence
 from purser.scheduler.binding.unsettled import LOST_BINDING_TIMEOUT_S
 from purser.scheduler.extender_api import ExtenderBindingArgs
+from purser.scheduler.reasons import BindFailure
 
 
 class Faulty(Client):
@@ -85,6 +87,7 @@ async def test_a_bind_done_twice_is_a_success_and_changes_nothing(world):
     assert await world.bind(pod, "n1") == ""
     assert world.client.posted == 1
     assert "already bound to node n1" in await world.bind(pod, "n2")
+    assert world.bind_failures() == {BindFailure.ALREADY_BOUND}
     assert (world.memory_used("n1"), world.memory_used("n2")) == (1000, 0)
 
 
@@ -108,6 +111,7 @@ async def test_a_pod_that_is_gone_is_a_clean_error(world, pod, recreated):
     if recreated:
         await world.add_pod("p")
     assert "is gone" in await world.bind(pod, "n1")
+    assert world.bind_failures() == {BindFailure.POD_DELETED}
     assert world.memory_used("n1") == 0
 
 
@@ -141,6 +145,32 @@ async def test_nodes_that_cannot_hold_the_pod_are_errors(world, node):
     await world.add_node("n1", memory=500)
     error = await world.bind(await world.add_pod("p"), node)
     assert ("has no inventory" if node == "unknown" else "CardInsufficientMemory") in error
+    assert world.bind_failures() == {BindFailure.NO_INVENTORY if node == "unknown" else BindFailure.NO_LONGER_FITS}
+
+
+async def test_what_the_ledger_refuses_is_not_bound(world, pod, monkeypatch):
+    def refuse(grant):
+        raise LedgerError("another grant has the GPU")
+
+    monkeypatch.setattr(world.ledger, "reserve", refuse)
+    assert "another grant has the GPU" in await world.bind(pod, "n1")
+    assert world.bind_failures() == {BindFailure.LEDGER_REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "says", "reason"),
+    [
+        ({}, "bound without a grant by another component", BindFailure.BOUND_WITHOUT_GRANT),
+        ({GRANT_ANNOTATION: "{}"}, "bound with an invalid grant", BindFailure.BOUND_WITH_INVALID_GRANT),
+    ],
+)
+async def test_a_pod_that_another_component_bound_is_not_taken_for_one_of_its_own(
+    world, pod, annotations, says, reason
+):
+    await world.client.bind("default", "p", pod.metadata.uid, "n1", annotations)
+    await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid).spec.node_name == "n1")
+    assert says in await world.bind(pod, "n1")
+    assert world.bind_failures() == {reason}
 
 
 async def test_a_pod_that_asks_for_no_gpu_in_our_words_is_bound_without_a_grant(world):
@@ -172,6 +202,7 @@ async def test_a_binding_that_may_still_be_carried_out_keeps_its_share(world):
     pod, rival = await world.add_pod("p"), await world.add_pod("rival")
     world.client.before = LOST
     assert "not know yet" in await world.bind(pod, "n1")
+    assert world.bind_failures() == {BindFailure.OUTCOME_UNKNOWN}
     world.client.before = None
     assert "CardInsufficientMemory" in await world.bind(rival, "n1")
     await world.extender._binder.resolve()
@@ -283,6 +314,7 @@ async def test_a_replica_that_is_not_active_does_not_bind():
         await world.add_node("n1")
         pod = await world.add_pod("p")
         assert "not active" in await world.bind(pod, "n1")
+        assert world.bind_failures() == {BindFailure.NOT_LEADING}
         assert (await world.filter(pod, "n1")).error != ""
         assert world.state_of(pod) is None
 

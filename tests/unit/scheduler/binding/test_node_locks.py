@@ -12,6 +12,7 @@ from purser.core.vendors.family import NodeLock
 from purser.core.vendors.locks import HeldLock, LockHolder, lock_text, read_lock
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NODES, PODS
+from purser.scheduler.reasons import BindFailure
 
 DCU, DCU_MEM, DCU_CORES = "hygon.com/dcunum", "hygon.com/dcumem", "hygon.com/dcucores"
 LOCK = "hami.io/mutex.lock"
@@ -78,6 +79,7 @@ async def test_the_next_pod_waits_until_the_plugin_has_served_this_one(world):
     first, second = await share(world, "first"), await share(world, "second")
     assert await world.bind(first, "d1") == ""
     assert "node d1 is locked until its device plugin has served pod default/first" in await world.bind(second, "d1")
+    assert world.bind_failures() == {BindFailure.NODE_LOCKED}
     assert world.state_of(second) is None
     await world.client.patch_merge(NODES, "d1", {"metadata": {"annotations": {LOCK: None}}})
     assert await world.bind(second, "d1") == ""

@@ -91,6 +91,7 @@ RUNS = {"name": "c", "state": {"running": {}}}
             "InvalidImageName",
             "bad",
         ),
+        ({"containerStatuses": [waits("c", "ImageInspectError", "m")]}, "container c", "ImageInspectError", "m"),
         ({"containerStatuses": [waits("c", "ContainerCreating")]}, "container c", "ContainerCreating", ""),
         (
             {"phase": "Running", "containerStatuses": [exited("a", 0), waits("c", "RunContainerError", "m")]},
@@ -144,6 +145,10 @@ def test_a_node_that_is_not_ready_or_gone_comes_before_what_events_said():
     found = explained(machine("Unknown", "Kubelet stopped posting node status."), creating, events=(event,))
     assert found.obstacle is not None
     assert (found.obstacle.reason, found.obstacle.text) == ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+    found = explained(machine("False", "PLEG is not healthy"), creating, events=(event,))
+    assert found.obstacle == Obstacle(
+        "kubelet", "KubeletNotReady", "PLEG is not healthy", StartReason.KUBELET_NOT_READY.remedy
+    )
     gone = explained(creating, events=(event,))
     assert gone.obstacle is not None and gone.obstacle.reason == "NodeGone"
     found = explained(
@@ -170,6 +175,11 @@ def test_a_node_that_is_not_ready_or_gone_comes_before_what_events_said():
             ("kubelet", "OutOfnvidia.com/gpu", "Node didn't have enough resource", StartReason.OUT_OF.remedy),
         ),
         ({"reason": "NodeAffinity", "message": "m"}, ("kubelet", "NodeAffinity", "m", FilterReason.AFFINITY.remedy)),
+        ({"reason": "Terminated", "message": "m"}, ("kubelet", "Terminated", "m", StartReason.SHUT_DOWN.remedy)),
+        (
+            {"reason": "NodeShutdown", "message": "m"},
+            ("kubelet", "NodeShutdown", "m", StartReason.SHUTTING_DOWN.remedy),
+        ),
         ({"reason": "Newer", "message": "m"}, ("kubelet", "Newer", "m", "")),
         (
             {"containerStatuses": [exited("a", 0), exited("b", 137, "OOMKilled")]},
@@ -248,7 +258,12 @@ def _silent(_: Raw, where: Raw) -> None:
     where["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
 
 
+def _refused(made: Raw, _: Raw) -> None:
+    made["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": REFUSAL}
+
+
 LINKS: tuple[tuple[str, Callable[[Raw, Raw], None]], ...] = (
+    ("UnexpectedAdmissionError", _refused),
     ("ErrImagePull", _waiting("a", "ErrImagePull")),
     ("CreateContainerConfigError", _waiting("b", "CreateContainerConfigError")),
     ("CrashLoopBackOff", _waiting("c", "CrashLoopBackOff")),
@@ -256,7 +271,7 @@ LINKS: tuple[tuple[str, Callable[[Raw, Raw], None]], ...] = (
     ("GpuUnhealthy", lambda made, _: made.update(said="GpuUnhealthy")),
     ("ContainerCreating", _waiting("d", "ContainerCreating")),
 )
-"""What may be in the way on a node, image, agent and kubelet, in the order in which it is looked for."""
+"""What may be in the way on a node, device plugin, image, agent and kubelet, in the order in which it is looked for."""
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(LINKS, 2)))
