@@ -1,12 +1,17 @@
-"""`purser top` on a lab: the cluster's own words, and the scheduler's by its read API; and what is the same in both."""
+"""`purser top` on a lab: the cluster's own words, and the scheduler's by its read API; and what is the same in both.
+And in a terminal that tmux makes."""
 
+import asyncio
 import base64
 import json
+import shutil
+import sys
+import uuid
 
 import pytest
 import yaml
 
-from purser.kube.resources import MUTATING_WEBHOOKS, PODS
+from purser.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
@@ -76,3 +81,74 @@ async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tm
         assert code == 0 and out.startswith("default/held-0 is on node t4-4-") and "holds 9000 MiB of GPU" in out
         code, out, err = await beside("why", "held-0", "-n", "other", *of_scheduler)
         assert (code, out) == (1, "") and "does not know pod other/held-0" in err
+
+
+class Terminal:
+    """One of 80 x 24 characters and 16 colours, in which a command runs."""
+
+    def __init__(self) -> None:
+        self._tmux = ("tmux", "-L", f"purser-{uuid.uuid4().hex[:8]}", "-f", "/dev/null")
+
+    async def tmux(self, *words: object) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *self._tmux, *map(str, words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        return (await process.communicate())[0].decode()
+
+    async def start(self, command: str) -> None:
+        await self.tmux("new-session", "-d", "-s", "top", "-x", 80, "-y", 24, f"TERM=screen {command}")
+
+    async def press(self, *keys: str) -> None:
+        await self.tmux("send-keys", "-t", "top", *keys)
+
+    async def screen(self) -> str:
+        return await self.tmux("capture-pane", "-p", "-t", "top")
+
+    async def __aenter__(self) -> "Terminal":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.tmux("kill-server")
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+async def test_in_a_terminal_it_follows_keys_its_size_and_the_cluster():
+    settings = LabSettings(node_choices(["t4-4:2"]), probe_interval_s=0.1)
+    async with Lab(settings) as lab, waiting.limit(), Terminal() as terminal:
+        await lab.ready()
+        cluster = LabCluster(lab, "default")
+        await lab.client.create(PODS, body("large", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "20000"}))
+        await terminal.start(f"{sys.executable} -m purser top --kubeconfig {lab.kubeconfig}")
+
+        async def shows(*words: str, without: str = "nothing of this") -> list[str]:
+            async def probe():
+                screen = await terminal.screen()
+                assert all(word in screen for word in words) and without not in screen, screen
+                return screen.rstrip().splitlines()
+
+            return await eventually(cluster, f"the screen has {words}", probe)
+
+        await shows("Nodes 2", "t4-4-0", "t4-4-1")
+        await terminal.press("4")
+        await shows("large", "CardInsufficientMemory")
+        await terminal.press("Enter")
+        await shows("15360", "large waits")
+        await terminal.press("Escape")
+        await terminal.press("1")
+        await terminal.press("/")
+        await terminal.press("t4-4-1")
+        await shows("t4-4-1", without="t4-4-0 ")
+        await terminal.press("Escape")
+        await terminal.tmux("resize-window", "-t", "top", "-x", 60, "-y", 15)
+        lines = await shows("t4-4-0", "t4-4-1")
+        assert (len(lines) <= 15, max(map(len, lines)) <= 60) == (True, True)
+        await lab.kill_agent("t4-4-1")
+        await lab.client.delete(NODES, "t4-4-1")
+        await shows("Nodes 1", "t4-4-0", without="t4-4-1")
+        await terminal.press("q")
+
+        async def has_ended():
+            assert "no server running" in await terminal.screen() or "error connecting" in await terminal.screen()
+            return True
+
+        await eventually(cluster, "top ends, and its terminal with it", has_ended)

@@ -330,11 +330,22 @@ def _changes_text(found: "Explanation") -> str:
     return _PAST_CHANGES if found.at else _CHANGES
 
 
-_CHANGES = "Each of these changes alone makes the pod fit now. Each was tried with the scheduler's own code:"
-_ONE_CHANGE = "This change makes the pod fit now. It was tried with the scheduler's own code:"
+_CHANGES = (
+    "Each of these changes alone makes the pod fit now, and is the smallest of its kind. Each was tried with the "
+    "scheduler's own code:"
+)
+_ONE_CHANGE = (
+    "This change makes the pod fit now, and is the smallest of its kind. It was tried with the scheduler's own code:"
+)
 _NO_CHANGE = "None of the changes that purser why tries makes the pod fit now."
-_PAST_CHANGES = "Each of these changes alone would have made the pod fit. Each was tried with the scheduler's own code:"
-_ONE_PAST_CHANGE = "This change would have made the pod fit. It was tried with the scheduler's own code:"
+_PAST_CHANGES = (
+    "Each of these changes alone would have made the pod fit, and was the smallest of its kind. Each was "
+    "tried with the scheduler's own code:"
+)
+_ONE_PAST_CHANGE = (
+    "This change would have made the pod fit, and was the smallest of its kind. It was tried with the "
+    "scheduler's own code:"
+)
 _NO_PAST_CHANGE = "None of the changes that purser why tries would have made the pod fit."
 
 _OUTDATED_OR_UNCHECKED = (
