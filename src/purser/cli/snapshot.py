@@ -13,10 +13,10 @@ from purser.cli.output import MISUSED, OutputFormat, fail, is_writable
 HELP = """Save the cluster state that scheduling decisions need, for purser why --from and purser simulate --from.
 
 The file is a Kubernetes List in JSON. It contains nodes, pods, ResourceQuotas, namespaces, volumes and their claims,
-Deployments, ReplicaSets, StatefulSets and Jobs, each with only the fields that decisions read (see "Take a snapshot
-of a cluster" in the documentation). The file does not contain Secrets, images, commands or values of environment
-variables. With --anonymize, names, labels and GPU IDs are replaced with pseudonyms, which does not change the answers
-except for the names.
+Deployments, ReplicaSets, StatefulSets and Jobs, and, if pods name ResourceClaims, these and DeviceClasses, each with
+only the fields that decisions read (see "Take a snapshot of a cluster" in the documentation). The file does not contain
+Secrets, images, commands or values of environment variables. With --anonymize, names, labels and GPU IDs are replaced
+with pseudonyms, which does not change the answers except for the names.
 
 The command only reads the cluster. It requires the right to list nodes and pods. Other objects that you are not allowed
 to list are left out, and the command prints which.
