@@ -9,6 +9,7 @@ from pathlib import Path
 import axe_playwright_python
 import pytest
 import yaml
+from yarl import URL
 
 from purser.kube import NotFoundError
 from purser.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
@@ -16,9 +17,11 @@ from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES, crd
+from purser.web.streaming import MAX_STREAMS
 from tests import waiting
 from tests.unit.kube.servers import serving
 from tests.unit.operator.embedded import eventually
+from tests.unit.web.pages import unread
 from tests.unit.web.test_operator_page import STATUS as HALTED_STATUS
 from tests.unit.web.test_use_over_time import FakePrometheus
 
@@ -110,6 +113,12 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows(".verdict", "default/large waits")
         await tab.shows("pre", "memory")
         await tab.shows("pre", re.compile("(Each of these changes alone|This change) makes the pod fit now"))
+
+        # Where too many pages are open, the oldest one says so.
+        async with unread(URL(server.url).port, MAX_STREAMS):
+            await tab.shows("#problem", "Too many pages are open")
+        await tab.open("pods/default/large")
+        await tab.shows(".verdict", "default/large waits")
 
         # The server ends, and is started again: the page says so, and goes on where the cluster is by then.
         tab.is_cut_off = True
