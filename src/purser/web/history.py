@@ -43,8 +43,9 @@ _WINDOW_TIMEOUT_S = 20 * QUERY_TIMEOUT_S
 """Many queries."""
 _CURVES_TIMEOUT_S = 15.0
 _FRESH_FOR_S = 60.0
-_FRESH_DIVISOR = 200
-"""A longer time is asked about as often as its curves get a new point."""
+_FRESH_DIVISOR = 720
+"""Of a longer time: what is asked about a day is kept for two minutes."""
+_LONGEST_FRESH_S = 1800.0
 _MAX_CURVES = 256
 """GPUs and pods, each over one window, of which curves are kept: 20 kB each."""
 _MAX_CURVES_WAITING = 16
@@ -65,6 +66,8 @@ class WindowUsage:
     """Of each namespace those that wasted most, those with most waste first."""
     breakdown_problem: str = ""
     """Why models or pods are missing, in a sentence."""
+    end_s: float = 0.0
+    """Up to when, a unix time."""
 
 
 class UsageHistory:
@@ -97,7 +100,7 @@ class UsageHistory:
         """The history of one of `WINDOWS_S`, perhaps not the newest, and why it is not; None: it is being read, or it
         could not be."""
         seconds = WINDOWS_S[window]
-        fresh_for_s = max(_FRESH_FOR_S, seconds / _FRESH_DIVISOR)
+        fresh_for_s = min(max(_FRESH_FOR_S, seconds / _FRESH_DIVISOR), _LONGEST_FRESH_S)
         return await self._whole.newest(self._windows[window], fresh_for_s, lambda: self._read_window(seconds))
 
     async def of_gpu(self, node: str, uuid: str, window: str) -> tuple[UsageCurves | None, str]:
@@ -129,7 +132,7 @@ class UsageHistory:
         idle = await read_idle(self._prometheus, end_s, self._selector)
         models, no_models = await _read_rows(lambda: read_model_hours(*asked))
         pods, no_pods = await _read_rows(lambda: read_pod_hours(*asked))
-        return WindowUsage(usage, curves, idle, tuple(models), tuple(pods), no_models or no_pods)
+        return WindowUsage(usage, curves, idle, tuple(models), tuple(pods), no_models or no_pods, end_s)
 
 
 async def _read_rows(read: Callable[[], Awaitable[Sequence[RowT]]]) -> tuple[Sequence[RowT], str]:
@@ -159,6 +162,7 @@ def usage_of_namespace(history: WindowUsage, namespace: str) -> WindowUsage:
         idle=(),
         pods=tuple(each for each in history.pods if each.namespace == namespace),
         breakdown_problem=history.breakdown_problem and SEE_LOG_MESSAGE,
+        end_s=history.end_s,
     )
 
 
