@@ -29,6 +29,12 @@ from .browsers import browsing, needs_chromium, web_process
 
 pytestmark = [pytest.mark.gate, pytest.mark.processes, needs_chromium]
 
+HIDDEN_PART_OF_CURRENT_LINK = """() => {
+  const link = document.querySelector(".top nav [aria-current]");
+  const [inner, outer] = [link, link?.closest("nav")].map((each) => each?.getBoundingClientRect());
+  return link === null ? 0 : Math.max(outer.left - inner.left, inner.right - outer.right);
+}"""
+"""In pixels."""
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 
 
@@ -90,7 +96,9 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("dd .status-bad", "Unhealthy")
         await tab.open("?health=Unhealthy")
         await tab.shows("#match-count", "1 of 8 GPUs")
-        await tab.open(f"nodes?health=Unhealthy&find={node}")
+        await page.get_by_label("Find").fill(node)
+        await page.locator("#as-table[href*=find]").click()
+        await page.wait_for_url(f"**/nodes?find={node}&health=Unhealthy")
         await tab.shows("td .status-bad", "1 GPU unhealthy")
         await tab.open(f"nodes/{node}")
         await tab.shows(".matrix caption", "Links between GPUs")
@@ -257,6 +265,8 @@ async def axe_problems(tab, sick):
         problems = await axe_violations(tab.page)
         beyond = await tab.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         problems += [("too wide", beyond)] if beyond > 0 else []
+        hidden = await tab.page.evaluate(HIDDEN_PART_OF_CURRENT_LINK)
+        problems += [("the current page's link is out of view", hidden)] if hidden > 1 else []
         if problems:
             found[path] = problems
     return found

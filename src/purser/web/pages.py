@@ -10,10 +10,11 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent, StateGpuHealth, StateStep
+from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent, StateStep
 from purser.kube import Clock, ConfigError, KubeError
 from purser.usage import UsageCurves
 from purser.web.answers import SEE_LOG_MESSAGE
+from purser.web.cards import Health, cards_of
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
@@ -110,9 +111,9 @@ class Pages:
     async def _nodes(self, request: web.Request) -> web.Response:
         find = request.query.get("find", "")[:_MAX_QUERY]
         health = request.query.get("health", "")
-        health = health if health in set(StateGpuHealth) else ""
+        health = health if health in set(Health) else ""
         state = await _state(request)
-        rows = node_rows(state, find, health)
+        rows = await asyncio.to_thread(node_rows, state, find, health)  # a part of a second for 80 000 pods
         values = {
             **_paginate(request, rows),
             "all": len(state.nodes),
@@ -131,6 +132,7 @@ class Pages:
         hardware, unknown = await _hardware(request, name)
         values = {
             "node": node,
+            "gpus": len(cards_of(node)),
             "places": places,
             "hardware": hardware,
             "unknown": unknown,

@@ -281,7 +281,7 @@ async def test_an_answer_is_kept_for_a_part_of_the_time_that_it_is_about(window,
         clock.advance(1)
         await history.of(window)
         async with waiting.limit():
-            while (await history.of(window))[0] is first:
+            while (await history.of(window))[0] is first:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 

@@ -198,6 +198,8 @@ function showMatches() {
   const link = byId("find-waiting");
   link.hidden = find === "";
   link.href = `/waiting?${new URLSearchParams({ find })}`;
+  const filter = Object.entries({ find, health: view.health }).filter(([, value]) => value !== "");
+  byId("as-table").href = filter.length > 0 ? `/nodes?${new URLSearchParams(filter)}` : "/nodes";
   const empty = byId("empty");
   let text = "";
   if (order.length === 0) {

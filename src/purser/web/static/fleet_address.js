@@ -6,7 +6,7 @@ const WAIT_MS = 250;
 const CHOICES = {
   group: ["node", "none", "model", "namespace"],
   colour: ["memory", "compute", "health", "namespace"],
-  health: ["", "Healthy", "Cordoned", "Unhealthy", "Disputed"],
+  health: ["", "Healthy", "Cordoned", "Paused", "Unhealthy", "Disputed"],
 };
 let timer = 0;
 

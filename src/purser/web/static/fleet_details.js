@@ -7,7 +7,13 @@ const COPIED_MS = 2000;
 const UNITS = ["MiB", "GiB", "TiB"];
 const ONE_DIGIT = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const WHOLE_NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const STATUS = { Healthy: "status-ok", Cordoned: "status-warn", Disputed: "status-warn", Unhealthy: "status-bad" };
+const STATUS = {
+  Healthy: "status-ok",
+  Cordoned: "status-warn",
+  Paused: "status-warn",
+  Disputed: "status-warn",
+  Unhealthy: "status-bad",
+};
 
 /** Makes an element; children are elements or text, which is never read as HTML. */
 export function element(name, attributes = {}, ...children) {
@@ -139,13 +145,18 @@ function facts(gpu, hasDevices) {
   return element("dl", { class: "facts" }, ...rows);
 }
 
+/** The GPU that a GPU or MIG device is, or is a part of. */
+function cardName({ index, uuid, parent }) {
+  return `GPU ${index >= 0 ? index : parent || uuid}`;
+}
+
 /** What of a tile the panel shows, in one sentence. */
 export function sentenceOf(fleet, tile) {
   const node = fleet.owners[tile];
   const gpu = fleet.gpuOf(tile);
   const pods = fleet.members[tile].reduce((sum, position) => sum + node.gpus[position].state.pods.length, 0);
   const held = fleet.memoryTotal[tile] > 0 ? "of its memory" : "of it";
-  const name = gpu.parent === "" ? `GPU ${gpu.index}` : "GPU with MIG devices";
+  const name = `${cardName(gpu)}${gpu.parent === "" ? "" : " with MIG devices"}`;
   return (
     `${name} of ${node.name}, ${gpu.model}, ${HEALTH[fleet.health[tile]]}. ` +
     `${fleet.memoryPercent[tile]}% ${held} held by ${pods} ${pods === 1 ? "pod" : "pods"}.`
@@ -159,7 +170,7 @@ export function detailsOf(fleet, tile) {
   const devices = members.filter((gpu) => gpu.parent !== "");
   const card = members[0].parent === "" ? members[0] : null;
   const button = element("button", { type: "button", class: "close", "aria-label": "Clear the selection" }, "×");
-  const title = card === null ? "MIG devices of a GPU" : `GPU ${card.index}`;
+  const title = cardName(members[0]);
   const parts = [element("div", { class: "details-head" }, element("h2", {}, title), button)];
   const link = element("a", { href: path("nodes", node.name) }, node.name);
   const work = node.maintenance === "" ? "" : ` (${node.maintenance})`;
@@ -171,7 +182,7 @@ export function detailsOf(fleet, tile) {
     }
   }
   for (const gpu of devices) {
-    parts.push(element("h3", {}, `MIG device ${gpu.index}`), facts(gpu, false), podsOf(gpu));
+    parts.push(element("h3", {}, `MIG device ${gpu.profile}`.trim()), facts(gpu, false), podsOf(gpu));
   }
   parts.push(
     element("h3", {}, "Ask the cluster"),

@@ -299,7 +299,7 @@ export class Painter {
       if (namespace !== NOBODY) {
         this.#rect(this.#partColour(tile, at), left, lower - tall, width, tall);
       }
-      if (isLined && tall > 3 * line && fleet.partEnd[at] < WHOLE - 50) {
+      if (isLined && tall > (namespace === NOBODY ? 2 : 3) * line && fleet.partEnd[at] < WHOLE - 50) {
         // The light colours of the scale do not stand out from what is free by themselves.
         const isLast = at === first + fleet.partCount[tile] - 1;
         this.#rect(namespace === NOBODY || isLast ? theme.edge : theme.empty, left, lower - tall, width, line);
@@ -327,7 +327,7 @@ export class Painter {
     this.#text(theme.muted, amount, x + size, middle);
     context.textAlign = "left";
     const room = size - context.measureText(amount).width - 6 * ratio;
-    const index = gpu.parent === "" ? String(gpu.index) : "GPU";
+    const index = gpu.index >= 0 ? String(gpu.index) : "GPU";
     const long = isByNode ? `${index} ${gpu.model}` : `${fleet.owners[tile].name} · ${index}`;
     const isShort = isByNode && context.measureText(long).width > room;
     this.#text(theme.text, isShort ? index : fitEnd(context, long, room), x, middle);
@@ -378,7 +378,7 @@ export class Painter {
     }
   }
 
-  /** Marks a tile that is not healthy: `?` disputed, a bar cordoned, hatched unhealthy. */
+  /** Marks a tile that is not healthy: `?` disputed, two bars paused, a bar cordoned, hatched unhealthy. */
   #paintHealth(code, x, y, width, height) {
     const { context, ratio, theme } = this;
     const word = HEALTH[code];
@@ -410,6 +410,15 @@ export class Painter {
       const boxY = isLarge ? y : y + Math.round((height - side) / 2);
       const wide = isLarge ? side : side - 2 * line;
       this.#rect(theme.page, boxX, boxY, wide, side);
+      if (word === "Paused") {
+        const bar = Math.max(line, Math.round(side / 6));
+        const tall = Math.round(side * 0.6);
+        const barY = boxY + Math.round((side - tall) / 2);
+        const middle = boxX + Math.round(wide / 2);
+        this.#rect(theme.text, middle - 2 * bar, barY, bar, tall);
+        this.#rect(theme.text, middle + bar, barY, bar, tall);
+        return;
+      }
       context.textAlign = "center";
       context.textBaseline = "middle";
       this.#font((side / ratio) * 0.95, 700);

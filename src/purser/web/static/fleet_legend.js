@@ -6,6 +6,7 @@ const STEPS = ["to 25%", "to 50%", "to 75%", "to 99%", "100%"];
 const MARKS = [
   ["Unhealthy", "unhealthy"],
   ["Cordoned", "cordoned"],
+  ["Paused", "paused"],
   ["Disputed", "disputed"],
 ];
 

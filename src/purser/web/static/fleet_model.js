@@ -7,7 +7,7 @@
 /** Before the key of a label, in a grouping by that label. */
 export const LABEL_GROUP = "label:";
 /** The words of health, each at its code. A tile has the gravest code of its GPU and its devices. */
-export const HEALTH = ["Healthy", "Cordoned", "Disputed", "Unhealthy"];
+export const HEALTH = ["Healthy", "Cordoned", "Paused", "Disputed", "Unhealthy"];
 /** How many parts of a tile are told apart. A GPU may have more holders; the last part then stands for the rest. */
 export const MOST_PARTS = 8;
 /** Parts are measured in this fraction of the tile's height. */
@@ -182,12 +182,13 @@ export class Fleet {
   #numberNode(node) {
     const { gpus } = node;
     node.tiles = new Int32Array(gpus.length);
-    const order = gpus.map((_, position) => position).sort((a, b) => gpus[a].index - gpus[b].index || a - b);
+    const isDevice = (position) => Number(gpus[position].parent !== "");
+    // Devices have the index of their GPU, which comes before them, wherever the list has it.
+    const order = gpus
+      .map((_, position) => position)
+      .sort((a, b) => gpus[a].index - gpus[b].index || isDevice(a) - isDevice(b) || a - b);
     const byUuid = new Map();
-    // A GPU comes before its devices, wherever the list has it.
-    const isCard = (position) => gpus[position].parent === "";
-    const ordered = [...order.filter(isCard), ...order.filter((position) => !isCard(position))];
-    for (const position of ordered) {
+    for (const position of order) {
       const gpu = gpus[position];
       const uuid = gpu.parent === "" ? gpu.uuid : gpu.parent;
       let tile = byUuid.get(uuid);
