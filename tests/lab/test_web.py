@@ -256,7 +256,7 @@ async def axe_problems(tab, sick):
         "pods/default/nobody",
     )
     found = {}
-    for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
+    for path in ("", "?colour=used", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
         await tab.open(path)
         await tab.shows("h1", re.compile("."))

@@ -23,6 +23,7 @@ from purser.usage import (
     UsageCurves,
     UsageOverTime,
     UsageReport,
+    UsedNow,
     read_gpu_curves,
     read_idle,
     read_model_hours,
@@ -30,6 +31,7 @@ from purser.usage import (
     read_pod_curves,
     read_pod_hours,
     read_usage,
+    read_used_now,
 )
 from purser.web.answers import SEE_LOG_MESSAGE, PrometheusAnswer, PrometheusAnswers
 
@@ -78,6 +80,7 @@ class UsageHistory:
         """``prometheus`` has not been entered; ``selector``: see `purser.usage.read_usage`."""
         self._prometheus, self._selector, self._clock = prometheus, selector, clock
         self._windows = {name: PrometheusAnswer[WindowUsage]() for name in WINDOWS_S}
+        self._used_now = PrometheusAnswer[tuple[UsedNow, ...]]()
         self._curves: Recent[tuple[str, ...], PrometheusAnswer[UsageCurves]] = Recent(_MAX_CURVES)
         # A month of the whole cluster takes seconds; who looks at one pod does not wait for it.
         self._whole = PrometheusAnswers(clock, timeout_s=_WINDOW_TIMEOUT_S, max_waiting=len(WINDOWS_S))
@@ -102,6 +105,14 @@ class UsageHistory:
         seconds = WINDOWS_S[window]
         fresh_for_s = min(max(_FRESH_FOR_S, seconds / _FRESH_DIVISOR), _LONGEST_FRESH_S)
         return await self._whole.newest(self._windows[window], fresh_for_s, lambda: self._read_window(seconds))
+
+    async def used_now(self) -> tuple[tuple[UsedNow, ...] | None, str]:
+        """The same of what is in use of each GPU that is held."""
+
+        def read() -> Awaitable[tuple[UsedNow, ...]]:
+            return read_used_now(self._prometheus, self._now_s(), self._selector)
+
+        return await self._single.newest(self._used_now, _FRESH_FOR_S, read)
 
     async def of_gpu(self, node: str, uuid: str, window: str) -> tuple[UsageCurves | None, str]:
         """The same of one GPU."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -59,7 +60,7 @@ _DETAILS_TIMEOUT_S = 5.0
 """How long a node's page waits for what the state does not say."""
 _MAX_QUERY = 200
 """Characters of what is searched for."""
-NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
+NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics", "/used")
 """Answers that programs read."""
 
 
@@ -96,6 +97,7 @@ class Pages:
         """Where they are."""
         return [
             web.get("/", self._fleet),
+            web.get("/used", self._used),
             web.get("/nodes", self._nodes),
             web.get("/nodes/{name}", self._node),
             web.get("/gpus/{uuid}", self._gpu),
@@ -106,7 +108,18 @@ class Pages:
         ]
 
     async def _fleet(self, request: web.Request) -> web.Response:
-        return self.page(request, "fleet.html", {})
+        return self.page(request, "fleet.html", {"knows_used": self._history is not None and _sees_all(request)})
+
+    async def _used(self, request: web.Request) -> web.Response:
+        """What is in use of each GPU, for the fleet's page."""
+        if self._history is None or not _sees_all(request):
+            raise web.HTTPNotFound(text="What is in use of GPUs is not known here, or not shown to you.\n")
+        found, problem = await self._history.used_now()
+        values = {"gpus": found or (), "is_read": found is not None, "problem": problem}
+        body = await asyncio.to_thread(msgspec.json.encode, values)
+        response = web.Response(body=body, content_type="application/json")
+        response.enable_compression()
+        return response
 
     async def _nodes(self, request: web.Request) -> web.Response:
         find = request.query.get("find", "")[:_MAX_QUERY]

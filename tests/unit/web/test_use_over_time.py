@@ -53,6 +53,8 @@ class FakePrometheus:
         return web.json_response({"status": "success", "data": {"result": result}})
 
     def of(self, query):
+        if query.startswith("max by (node, uuid) (purser_device_memory_used_bytes"):
+            return [({"node": "n", "uuid": "GPU-0"}, 0.25), ({"node": "n", "uuid": "GPU-1"}, 3.0)]
         if "device_utilization" in query and "avg_over_time" in query:
             return [({}, 0.25)]
         if "by (namespace, pod)" in query:
@@ -283,6 +285,21 @@ async def test_an_answer_is_kept_for_a_part_of_the_time_that_it_is_about(window,
         async with waiting.limit():
             while (await history.of(window))[0] is first:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_the_fleets_page_is_told_what_is_in_use_of_what_is_held():
+    async with used(selector='cluster="x"') as (client, fake, _):
+        assert "memory used, of held" in await text_of(client, "/")
+        async with client.get("/used") as response:
+            found = await response.json()
+        assert found == {"gpus": [["n", "GPU-0", 25], ["n", "GPU-1", 100]], "is_read": True, "problem": ""}
+        assert all('cluster="x"' in query for query in fake.asked)
+
+
+async def test_who_sees_one_namespace_is_not_told_what_is_in_use():
+    async with used("default") as (client, fake, _):
+        assert "memory used, of held" not in await text_of(client, "/")
+        assert "<" not in await text_of(client, "/used", 404) and fake.asked == []
 
 
 async def test_without_one_the_page_says_how_to_have_it():

@@ -128,7 +128,7 @@ function podsOf(gpu) {
 }
 
 /** What is known of a GPU or a MIG device; a GPU with devices holds nothing by itself. */
-function facts(gpu, hasDevices) {
+function facts(gpu, hasDevices, used) {
   const { state } = gpu;
   const rows = [];
   const add = (term, ...content) => rows.push(element("dt", {}, term), element("dd", {}, ...content));
@@ -140,6 +140,10 @@ function facts(gpu, hasDevices) {
     return element("dl", { class: "facts" }, ...rows);
   }
   add("Memory", gpu.memory_mib > 0 ? heldText(state.memory_mib, gpu.memory_mib) : "unknown");
+  const share = used.get(gpu.uuid);
+  if (share !== undefined) {
+    add("In use", `${share}% of the memory held`);
+  }
   add("Compute", gpu.cores_percent > 0 ? `${state.cores_percent} of ${gpu.cores_percent}%` : "unknown");
   add("Shares", `${state.slots} of ${gpu.slots} (${gpu.mode})`);
   return element("dl", { class: "facts" }, ...rows);
@@ -176,13 +180,13 @@ export function detailsOf(fleet, tile) {
   const work = node.maintenance === "" ? "" : ` (${node.maintenance})`;
   parts.push(element("p", {}, "On node ", link, node.cordoned ? `, which is cordoned${work}.` : `${work}.`));
   if (card !== null) {
-    parts.push(facts(card, devices.length > 0));
+    parts.push(facts(card, devices.length > 0, fleet.used));
     if (devices.length === 0 || card.state.pods.length > 0) {
       parts.push(podsOf(card));
     }
   }
   for (const gpu of devices) {
-    parts.push(element("h3", {}, `MIG device ${gpu.profile}`.trim()), facts(gpu, false), podsOf(gpu));
+    parts.push(element("h3", {}, `MIG device ${gpu.profile}`.trim()), facts(gpu, false, fleet.used), podsOf(gpu));
   }
   parts.push(
     element("h3", {}, "Ask the cluster"),

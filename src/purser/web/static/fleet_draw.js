@@ -5,7 +5,7 @@
  * changes only their tiles are. Colours are those of the style sheet.
  */
 
-import { HEALTH, MOST_PARTS, NAMESPACE_COLOURS, NOBODY, WHOLE } from "/static/fleet_model.js";
+import { HEALTH, MOST_PARTS, NAMESPACE_COLOURS, NOBODY, UNKNOWN, WHOLE } from "/static/fleet_model.js";
 
 /** Tiles as large as this have a line of text above what they hold. */
 const LABELLED = 64;
@@ -69,6 +69,14 @@ function fitEnd(context, text, width) {
     }
   }
   return low >= text.length ? "" : `…${text.slice(low)}`;
+}
+
+/** What a tile says of itself in numbers. */
+function percentText(fleet, tile, colour) {
+  if (colour === "used") {
+    return fleet.usedPercent[tile] === UNKNOWN ? "–" : `${fleet.usedPercent[tile]}%`;
+  }
+  return `${colour === "compute" ? fleet.computePercent[tile] : fleet.memoryPercent[tile]}%`;
 }
 
 /** The painter of one canvas. */
@@ -259,6 +267,10 @@ export class Painter {
         return this.theme.health[fleet.partHealth[part]];
       case "namespace":
         return this.theme.namespaces[namespaces.of(fleet.partNamespace[part])];
+      case "used":
+        return fleet.usedPercent[tile] === UNKNOWN
+          ? this.theme.namespaces[NAMESPACE_COLOURS]
+          : this.theme.scale[stepOf(Math.max(1, fleet.usedPercent[tile]))];
       case "compute":
         return this.theme.scale[stepOf(Math.max(1, fleet.computePercent[tile]))];
       default:
@@ -321,7 +333,7 @@ export class Painter {
     this.#rect(theme.page, x, y, size, height);
     context.textBaseline = "middle";
     this.#font(12, 400);
-    const amount = `${colour === "compute" ? fleet.computePercent[tile] : fleet.memoryPercent[tile]}%`;
+    const amount = percentText(fleet, tile, colour);
     const gpu = fleet.gpuOf(tile);
     context.textAlign = "right";
     this.#text(theme.muted, amount, x + size, middle);

@@ -13,9 +13,9 @@ const LONGEST_RETRY_MS = 30000;
 const PATIENCE_MS = 1500;
 
 /**
- * How long a page whose stream the server has given to another page waits before it comes back, and takes the place of
- * the oldest one in turn. Some time at random, so that many do not come at once; twice as long each time it is displaced
- * again soon.
+ * How long a page whose stream the server has given to another page waits before it comes back, and takes the place
+ * of the oldest one in turn. Some time at random, so that many do not come at once; twice as long each time it is
+ * displaced again soon.
  */
 const REST_MS = 30000;
 const LONGEST_REST_MS = 300000;
