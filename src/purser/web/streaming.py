@@ -26,7 +26,7 @@ SEND_TIMEOUT_S = 30.0
 SEND_ALL_TIMEOUT_S = 300.0
 """For everything that is new: until it is read, it is kept in memory."""
 LAST_EVENTS_S = 0.5
-"""How long a client may take to read the end of its stream when the server ends."""
+"""How long a client may take to read the end of its stream, when the server ends or another one takes its place."""
 DISPLACED = (
     b'event: displaced\ndata: {"reason":"Too many pages are open. This one is not updated for now: it tries again by '
     b'itself, and at once if you reload it."}\n\n'
@@ -54,6 +54,8 @@ class _Stream:
         self.displaced.set()
         if self.is_writing:
             self.cut()
+        else:
+            asyncio.get_running_loop().call_later(LAST_EVENTS_S, self.cut)
 
     def cut(self) -> None:
         if self.request.transport is not None:
