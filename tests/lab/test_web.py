@@ -9,6 +9,7 @@ from pathlib import Path
 import axe_playwright_python
 import pytest
 import yaml
+from yarl import URL
 
 from purser.kube import NotFoundError
 from purser.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
@@ -16,9 +17,11 @@ from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES, crd
+from purser.web.streaming import MAX_STREAMS
 from tests import waiting
 from tests.unit.kube.servers import serving
 from tests.unit.operator.embedded import eventually
+from tests.unit.web.pages import unread
 from tests.unit.web.test_operator_page import STATUS as HALTED_STATUS
 from tests.unit.web.test_use_over_time import FakePrometheus
 
@@ -26,6 +29,12 @@ from .browsers import browsing, needs_chromium, web_process
 
 pytestmark = [pytest.mark.gate, pytest.mark.processes, needs_chromium]
 
+HIDDEN_PART_OF_CURRENT_LINK = """() => {
+  const link = document.querySelector(".top nav [aria-current]");
+  const [inner, outer] = [link, link?.closest("nav")].map((each) => each?.getBoundingClientRect());
+  return link === null ? 0 : Math.max(outer.left - inner.left, inner.right - outer.right);
+}"""
+"""In pixels."""
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 
 
@@ -87,7 +96,9 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("dd .status-bad", "Unhealthy")
         await tab.open("?health=Unhealthy")
         await tab.shows("#match-count", "1 of 8 GPUs")
-        await tab.open(f"nodes?health=Unhealthy&find={node}")
+        await page.get_by_label("Find").fill(node)
+        await page.locator("#as-table[href*=find]").click()
+        await page.wait_for_url(f"**/nodes?find={node}&health=Unhealthy")
         await tab.shows("td .status-bad", "1 GPU unhealthy")
         await tab.open(f"nodes/{node}")
         await tab.shows(".matrix caption", "Links between GPUs")
@@ -110,6 +121,12 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows(".verdict", "default/large waits")
         await tab.shows("pre", "memory")
         await tab.shows("pre", re.compile("(Each of these changes alone|This change) makes the pod fit now"))
+
+        # Where too many pages are open, the oldest one says so.
+        async with unread(URL(server.url).port, MAX_STREAMS):
+            await tab.shows("#problem", "Too many pages are open")
+        await tab.open("pods/default/large")
+        await tab.shows(".verdict", "default/large waits")
 
         # The server ends, and is started again: the page says so, and goes on where the cluster is by then.
         tab.is_cut_off = True
@@ -239,7 +256,7 @@ async def axe_problems(tab, sick):
         "pods/default/nobody",
     )
     found = {}
-    for path in ("", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
+    for path in ("", "?colour=used", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
         await tab.open(path)
         await tab.shows("h1", re.compile("."))
@@ -248,6 +265,8 @@ async def axe_problems(tab, sick):
         problems = await axe_violations(tab.page)
         beyond = await tab.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         problems += [("too wide", beyond)] if beyond > 0 else []
+        hidden = await tab.page.evaluate(HIDDEN_PART_OF_CURRENT_LINK)
+        problems += [("the current page's link is out of view", hidden)] if hidden > 1 else []
         if problems:
             found[path] = problems
     return found

@@ -38,9 +38,6 @@ app = typer.Typer(cls=CommandGroup, name="report", help=_HELP, no_args_is_help=T
 _NOT_GRANTED_ROW, _FOREIGN_ROW, _TOTAL_ROW = "(not granted)", "(foreign processes)", "(total)"
 """Rows below the namespaces; no namespace can be called so."""
 
-_MIN_FULL_COVERAGE = 0.99
-"""Part of the time from which on nothing is said of gaps: a scrape may be late, and the last step is not over."""
-
 
 @app.callback()
 def group() -> None:
@@ -102,9 +99,8 @@ def _print(report: "UsageReport", output: OutputFormat) -> None:
         Column("GRANTED %", lambda each: f"{100 * each.granted / report.total:.1f}" if report.total else "", wide=True),
         Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
     ]
-    if report.covered_s < _MIN_FULL_COVERAGE * report.window_s:
-        covered = f"{100 * report.covered_s / report.window_s:.0f}%"
-        print(f"purser: metrics cover only {covered} of that time, so the hours cover only that part", file=sys.stderr)
+    if report.gap:
+        print(f"purser: {report.gap}", file=sys.stderr)
     print_table(rows, columns, output)
 
 

@@ -15,6 +15,8 @@ MAX_STEPS = 2000
 """Number of samples: more cost Prometheus more than they improve the result."""
 
 MIN_STEP_S = 60
+_MIN_FULL_COVERAGE = 0.99
+"""Part of the time from which on nothing is said of gaps: a scrape may be late, and the last step is not over."""
 
 MAX_AMOUNT = 1e12
 """GPUs, times samples: anybody whose metrics are scraped can claim more, and sums of those have no result."""
@@ -73,6 +75,14 @@ class UsageReport(msgspec.Struct, frozen=True):
     def granted(self) -> float:
         """By all namespaces."""
         return math.fsum(each.granted for each in self.namespaces)
+
+    @property
+    def gap(self) -> str:
+        """That hours are missing because metrics are, in a clause; empty: there are metrics of the whole time."""
+        if self.covered_s >= _MIN_FULL_COVERAGE * self.window_s:
+            return ""
+        covered = f"{100 * self.covered_s / self.window_s:.0f}%"
+        return f"metrics cover only {covered} of that time, so the hours cover only that part"
 
     @property
     def not_granted(self) -> float:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from purser.core.state import ClusterState, StateGpu, StateGpuHealth, StateNode
+from purser.core.state import ClusterState, StateGpu, StateNode
 from purser.top.holding import held_by_gpu
+from purser.web.cards import Card, Health, cards_of, has_parts, health_of, health_on, mig_profile
 
 OTHER = ("", "")
 """Namespace and name of pods that the viewer may not see."""
@@ -19,7 +20,7 @@ TilePart = tuple[str, str, int, int]
 class TileState(msgspec.Struct, frozen=True, gc=False):
     """What changes of a GPU while pods come and go. Amounts are what is held."""
 
-    health: StateGpuHealth
+    health: Health
     reason: str
     memory_mib: int
     cores_percent: int
@@ -39,6 +40,8 @@ class TileGpu(msgspec.Struct, frozen=True):
     cores_percent: int
     slots: int
     state: TileState
+    profile: str = ""
+    """Of a MIG device."""
 
     def is_same_device(self, other: "TileGpu") -> bool:
         """Whether nothing but the state differs."""
@@ -63,12 +66,14 @@ class TileNode(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The cluster in numbers. ``unhealthy`` counts disputed GPUs as well, ``cordoned`` those of cordoned nodes."""
+    """The cluster in numbers, GPUs as `purser.web.cards` counts them. ``unhealthy`` counts disputed GPUs as well,
+    ``cordoned`` those of cordoned nodes."""
 
     nodes: int
     gpus: int
     unhealthy: int
     cordoned: int
+    paused: int
     memory_mib: int
     memory_held_mib: int
     cores_percent: int
@@ -104,17 +109,26 @@ def fleet_of(state: ClusterState) -> Fleet:
 def summary_of(state: ClusterState) -> Summary:
     """The numbers of a state document."""
     gpus = [gpu for node in state.nodes for gpu in node.gpus]
-    health = [node.health_of(gpu) for node in state.nodes for gpu in node.gpus]
-    bad = (StateGpuHealth.UNHEALTHY, StateGpuHealth.DISPUTED)
+    health: list[Health] = []
+    cores: list[tuple[int, int]] = []
+    for node in state.nodes:
+        if has_parts(node):
+            cards = cards_of(node)
+            health += [card.health for card in cards]
+            cores += map(_cores, cards)
+        else:
+            health += [health_on(node, health_of(gpu)) for gpu in node.gpus]
+            cores += [(gpu.cores_held_percent, gpu.cores_percent) for gpu in node.gpus]
     return Summary(
         nodes=len(state.nodes),
-        gpus=len(gpus),
-        unhealthy=sum(each in bad for each in health),
-        cordoned=health.count(StateGpuHealth.CORDONED),
+        gpus=len(health),
+        unhealthy=health.count(Health.UNHEALTHY) + health.count(Health.DISPUTED),
+        cordoned=health.count(Health.CORDONED),
+        paused=health.count(Health.PAUSED),
         memory_mib=sum(gpu.memory_mib for gpu in gpus),
         memory_held_mib=sum(gpu.memory_held_mib for gpu in gpus),
-        cores_percent=sum(gpu.cores_percent for gpu in gpus),
-        cores_held_percent=sum(gpu.cores_held_percent for gpu in gpus),
+        cores_percent=sum(total for _, total in cores),
+        cores_held_percent=sum(held for held, _ in cores),
         pods=len(state.grants),
         waiting=len(state.waiting),
     )
@@ -138,6 +152,14 @@ def difference(before: Fleet, now: Fleet) -> FleetChange:
     return FleetChange(nodes, [name for name in before if name not in now], gpus)
 
 
+def _cores(card: Card) -> tuple[int, int]:
+    """How much of a GPU's compute is held, and how much there is: each MIG device has 100% of itself."""
+    held = sum(gpu.cores_held_percent for gpu in card.devices)
+    total = sum(gpu.cores_percent for gpu in card.devices)
+    most = max(gpu.cores_percent for gpu in card.devices)
+    return (held * most // total if total else held), most
+
+
 def _has_same_devices(old: TileNode, new: TileNode) -> bool:
     return (
         old.has_same_marks(new)
@@ -153,7 +175,7 @@ def _node(node: StateNode, parts: Mapping[str, Sequence[TilePart]]) -> TileNode:
 
 def _gpu(gpu: StateGpu, parts: Sequence[TilePart]) -> TileGpu:
     state = TileState(
-        health=gpu.health,
+        health=health_of(gpu),
         reason=gpu.reason,
         memory_mib=gpu.memory_held_mib,
         cores_percent=gpu.cores_held_percent,
@@ -170,6 +192,7 @@ def _gpu(gpu: StateGpu, parts: Sequence[TilePart]) -> TileGpu:
         cores_percent=gpu.cores_percent,
         slots=gpu.slots,
         state=state,
+        profile=mig_profile(gpu),
     )
 
 

@@ -23,6 +23,7 @@ from purser.usage import (
     UsageCurves,
     UsageOverTime,
     UsageReport,
+    UsedNow,
     read_gpu_curves,
     read_idle,
     read_model_hours,
@@ -30,6 +31,7 @@ from purser.usage import (
     read_pod_curves,
     read_pod_hours,
     read_usage,
+    read_used_now,
 )
 from purser.web.answers import SEE_LOG_MESSAGE, PrometheusAnswer, PrometheusAnswers
 
@@ -43,8 +45,9 @@ _WINDOW_TIMEOUT_S = 20 * QUERY_TIMEOUT_S
 """Many queries."""
 _CURVES_TIMEOUT_S = 15.0
 _FRESH_FOR_S = 60.0
-_FRESH_DIVISOR = 200
-"""A longer time is asked about as often as its curves get a new point."""
+_FRESH_DIVISOR = 720
+"""Of a longer time: what is asked about a day is kept for two minutes."""
+_LONGEST_FRESH_S = 1800.0
 _MAX_CURVES = 256
 """GPUs and pods, each over one window, of which curves are kept: 20 kB each."""
 _MAX_CURVES_WAITING = 16
@@ -65,6 +68,8 @@ class WindowUsage:
     """Of each namespace those that wasted most, those with most waste first."""
     breakdown_problem: str = ""
     """Why models or pods are missing, in a sentence."""
+    end_s: float = 0.0
+    """Up to when, a unix time."""
 
 
 class UsageHistory:
@@ -75,6 +80,7 @@ class UsageHistory:
         """``prometheus`` has not been entered; ``selector``: see `purser.usage.read_usage`."""
         self._prometheus, self._selector, self._clock = prometheus, selector, clock
         self._windows = {name: PrometheusAnswer[WindowUsage]() for name in WINDOWS_S}
+        self._used_now = PrometheusAnswer[tuple[UsedNow, ...]]()
         self._curves: Recent[tuple[str, ...], PrometheusAnswer[UsageCurves]] = Recent(_MAX_CURVES)
         # A month of the whole cluster takes seconds; who looks at one pod does not wait for it.
         self._whole = PrometheusAnswers(clock, timeout_s=_WINDOW_TIMEOUT_S, max_waiting=len(WINDOWS_S))
@@ -97,8 +103,16 @@ class UsageHistory:
         """The history of one of `WINDOWS_S`, perhaps not the newest, and why it is not; None: it is being read, or it
         could not be."""
         seconds = WINDOWS_S[window]
-        fresh_for_s = max(_FRESH_FOR_S, seconds / _FRESH_DIVISOR)
+        fresh_for_s = min(max(_FRESH_FOR_S, seconds / _FRESH_DIVISOR), _LONGEST_FRESH_S)
         return await self._whole.newest(self._windows[window], fresh_for_s, lambda: self._read_window(seconds))
+
+    async def used_now(self) -> tuple[tuple[UsedNow, ...] | None, str]:
+        """The same of what is in use of each GPU that is held."""
+
+        def read() -> Awaitable[tuple[UsedNow, ...]]:
+            return read_used_now(self._prometheus, self._now_s(), self._selector)
+
+        return await self._single.newest(self._used_now, _FRESH_FOR_S, read)
 
     async def of_gpu(self, node: str, uuid: str, window: str) -> tuple[UsageCurves | None, str]:
         """The same of one GPU."""
@@ -129,7 +143,7 @@ class UsageHistory:
         idle = await read_idle(self._prometheus, end_s, self._selector)
         models, no_models = await _read_rows(lambda: read_model_hours(*asked))
         pods, no_pods = await _read_rows(lambda: read_pod_hours(*asked))
-        return WindowUsage(usage, curves, idle, tuple(models), tuple(pods), no_models or no_pods)
+        return WindowUsage(usage, curves, idle, tuple(models), tuple(pods), no_models or no_pods, end_s)
 
 
 async def _read_rows(read: Callable[[], Awaitable[Sequence[RowT]]]) -> tuple[Sequence[RowT], str]:
@@ -159,6 +173,7 @@ def usage_of_namespace(history: WindowUsage, namespace: str) -> WindowUsage:
         idle=(),
         pods=tuple(each for each in history.pods if each.namespace == namespace),
         breakdown_problem=history.breakdown_problem and SEE_LOG_MESSAGE,
+        end_s=history.end_s,
     )
 
 

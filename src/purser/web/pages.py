@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent, StateGpuHealth, StateStep
+from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent, StateStep
 from purser.kube import Clock, ConfigError, KubeError
 from purser.usage import UsageCurves
 from purser.web.answers import SEE_LOG_MESSAGE
+from purser.web.cards import Health, cards_of
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
@@ -58,7 +60,7 @@ _DETAILS_TIMEOUT_S = 5.0
 """How long a node's page waits for what the state does not say."""
 _MAX_QUERY = 200
 """Characters of what is searched for."""
-NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics")
+NOT_PAGES = ("/static/", "/events", "/healthz", "/readyz", "/metrics", "/used")
 """Answers that programs read."""
 
 
@@ -95,6 +97,7 @@ class Pages:
         """Where they are."""
         return [
             web.get("/", self._fleet),
+            web.get("/used", self._used),
             web.get("/nodes", self._nodes),
             web.get("/nodes/{name}", self._node),
             web.get("/gpus/{uuid}", self._gpu),
@@ -105,14 +108,25 @@ class Pages:
         ]
 
     async def _fleet(self, request: web.Request) -> web.Response:
-        return self.page(request, "fleet.html", {})
+        return self.page(request, "fleet.html", {"knows_used": self._history is not None and _sees_all(request)})
+
+    async def _used(self, request: web.Request) -> web.Response:
+        """What is in use of each GPU, for the fleet's page."""
+        if self._history is None or not _sees_all(request):
+            raise web.HTTPNotFound(text="What is in use of GPUs is not known here, or not shown to you.\n")
+        found, problem = await self._history.used_now()
+        values = {"gpus": found or (), "is_read": found is not None, "problem": problem}
+        body = await asyncio.to_thread(msgspec.json.encode, values)
+        response = web.Response(body=body, content_type="application/json")
+        response.enable_compression()
+        return response
 
     async def _nodes(self, request: web.Request) -> web.Response:
         find = request.query.get("find", "")[:_MAX_QUERY]
         health = request.query.get("health", "")
-        health = health if health in set(StateGpuHealth) else ""
+        health = health if health in set(Health) else ""
         state = await _state(request)
-        rows = node_rows(state, find, health)
+        rows = await asyncio.to_thread(node_rows, state, find, health)  # a part of a second for 80 000 pods
         values = {
             **_paginate(request, rows),
             "all": len(state.nodes),
@@ -131,6 +145,7 @@ class Pages:
         hardware, unknown = await _hardware(request, name)
         values = {
             "node": node,
+            "gpus": len(cards_of(node)),
             "places": places,
             "hardware": hardware,
             "unknown": unknown,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from purser.core.state import ClusterState
 from purser.usage import ModelHours, PodHours, UsageCurves, sample_step_s
-from purser.web.charts import Chart, chart
+from purser.web.charts import Chart, chart, time_text
 from purser.web.history import WINDOWS_S, WindowUsage, less, sum_curves
 from purser.web.tables import GpuPlace, HeldAmount, gpu_places
 
@@ -69,6 +69,10 @@ class PastUse:
     """Why the newest is missing, in a sentence."""
     shows_all: bool
     """Whether the viewer may see all namespaces."""
+    as_of: str = ""
+    """Up to when, in UTC."""
+    gap: str = ""
+    """That hours are missing because metrics are, in a clause; empty: none are."""
     picture: Chart | None = None
     """None: there are no metrics, or not yet."""
     namespaces: Sequence[NamespaceHours] = ()
@@ -102,6 +106,8 @@ def past_use(
         window=window,
         problem=problem,
         shows_all=shows_all,
+        as_of=time_text(history.end_s),
+        gap=history.usage.gap,
         picture=_picture(history, shows_all),
         namespaces=_hours(history),
         models=history.models,

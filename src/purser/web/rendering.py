@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from purser import __version__
-from purser.core.state import StateGpuHealth
 from purser.top.lines import clean
 from purser.top.views import age
+from purser.web.cards import Health, device_name, health_of, mig_profile
 from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, HeldAmount, message_without_suggestion
 
 
@@ -25,10 +25,11 @@ class NavigationEntry:
 _PAGES = {"/": "Fleet", "/nodes": "Nodes", "/waiting": "Waiting", "/use": "Use", "/operator": "Operator"}
 
 STATUS_CLASSES = {
-    StateGpuHealth.HEALTHY: "status-ok",
-    StateGpuHealth.CORDONED: "status-warn",
-    StateGpuHealth.DISPUTED: "status-bad",
-    StateGpuHealth.UNHEALTHY: "status-bad",
+    Health.HEALTHY: "status-ok",
+    Health.CORDONED: "status-warn",
+    Health.PAUSED: "status-warn",
+    Health.DISPUTED: "status-bad",
+    Health.UNHEALTHY: "status-bad",
 }
 
 MAX_NODES_IN_A_SENTENCE = 10
@@ -48,11 +49,14 @@ class Renderer:
         self._environment.filters.update(
             clean=clean,
             gib=gib,
+            health=health_of,
+            device_name=device_name,
+            mig_profile=mig_profile,
             shell=lambda word: shlex.quote(clean(word)),
             without_suggestion=message_without_suggestion,
         )
         self._environment.globals.update(
-            health_words=list(StateGpuHealth),
+            health_words=list(Health),
             status_classes=STATUS_CLASSES,
             gpu_memory=lambda gpu: HeldAmount(gpu.memory_held_mib, gpu.memory_mib),
             gpu_cores=lambda gpu: HeldAmount(gpu.cores_held_percent, gpu.cores_percent),

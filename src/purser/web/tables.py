@@ -1,12 +1,13 @@
 """What the pages show of a state document: rows, amounts and groups."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from purser.core.state import ADVICE, ClusterState, StateGpu, StateGpuHealth, StateGrant, StateNode, StateWaiting
+from purser.core.state import ADVICE, ClusterState, StateGpu, StateGrant, StateNode, StateWaiting
 from purser.core.wording import natural_sort_key
 from purser.top.holding import held_by_gpu
+from purser.web.cards import Card, Health, card_uuid, cards_of, health_of
 
 MIB_PER_GIB = 1024
 MAX_PODS_OF_A_REASON = 50
@@ -35,7 +36,7 @@ class NodeTableRow:
     maintenance: str
     """What the operator does to it, in words; empty: nothing."""
     gpus: int
-    unusable: Sequence[tuple[StateGpuHealth, int]]
+    unusable: Sequence[tuple[Health, int]]
     """How many GPUs take no new pods, by health."""
     models: Sequence[str]
     memory: HeldAmount
@@ -101,11 +102,14 @@ class UseRow:
 
 
 def node_rows(state: ClusterState, find: str = "", health: str = "") -> list[NodeTableRow]:
-    """Nodes in natural order of their names. ``find``: part of the name of a node or a model; ``health``: of a GPU."""
+    """Nodes in natural order of their names: those with a GPU that the fleet's page shows for the same words and
+    health."""
     pods: dict[str, int] = defaultdict(int)
     for grant in state.grants:
         pods[grant.node] += 1
-    rows = (_node_row(node, pods[node.name]) for node in state.nodes if _is_wanted(node, find.lower(), health))
+    words = find.lower().split()
+    holders = _holders(state) if words else {}
+    rows = (_node_row(node, pods[node.name]) for node in state.nodes if _is_wanted(node, words, health, holders))
     return sorted(rows, key=lambda row: natural_sort_key(row.name))
 
 
@@ -130,8 +134,8 @@ def faulty_gpus(state: ClusterState, grant: StateGrant) -> list[StateGpu]:
     held = held_by_gpu(grant)
     node = next((each for each in state.nodes if each.name == grant.node), None)
     gpus = () if node is None else node.gpus
-    bad = (StateGpuHealth.UNHEALTHY, StateGpuHealth.DISPUTED)
-    return [gpu for gpu in gpus if gpu.uuid in held and gpu.health in bad]
+    bad = (Health.UNHEALTHY, Health.DISPUTED)
+    return [gpu for gpu in gpus if gpu.uuid in held and health_of(gpu) in bad]
 
 
 def waiting_groups(state: ClusterState, find: str = "") -> list[ReasonGroup]:
@@ -165,12 +169,13 @@ def use_by_namespace(state: ClusterState) -> list[UseRow]:
     """Who holds most memory comes first."""
     rows: dict[str, UseRow] = {}
     total = sum(gpu.memory_mib for node in state.nodes for gpu in node.gpus)
+    cards = {gpu.uuid: gpu.parent for node in state.nodes for gpu in node.gpus if gpu.parent}
     gpus: dict[str, set[str]] = defaultdict(set)
     for grant in state.grants:
         row = rows.setdefault(grant.namespace, UseRow(grant.namespace))
         held = held_by_gpu(grant)
         row.pods += 1
-        gpus[grant.namespace].update(held)
+        gpus[grant.namespace].update(cards.get(uuid, uuid) for uuid in held)
         row.memory = HeldAmount(row.memory.held + sum(memory for memory, _ in held.values()), total)
     for pod in state.waiting:
         row = rows.setdefault(pod.namespace, UseRow(pod.namespace))
@@ -184,12 +189,16 @@ def use_by_namespace(state: ClusterState) -> list[UseRow]:
 def use_by_model(state: ClusterState) -> list[UseRow]:
     """Of each model how much is held, and on how many of its GPUs."""
     rows: dict[str, UseRow] = {}
+    held: dict[str, set[str]] = defaultdict(set)
     for node in state.nodes:
         for gpu in node.gpus:
             row = rows.setdefault(gpu.model, UseRow(gpu.model))
-            row.gpus += gpu.pods > 0
+            if gpu.pods:
+                held[gpu.model].add(card_uuid(gpu))
             row.pods += gpu.pods
             row.memory = HeldAmount(row.memory.held + gpu.memory_held_mib, row.memory.total + gpu.memory_mib)
+    for row in rows.values():
+        row.gpus = len(held[row.name])
     return _by_memory(rows.values())
 
 
@@ -197,22 +206,37 @@ def _by_memory(rows: Iterable[UseRow]) -> list[UseRow]:
     return sorted(rows, key=lambda row: (-row.memory.held, natural_sort_key(row.name)))
 
 
-def _is_wanted(node: StateNode, find: str, health: str) -> bool:
-    texts = (node.name, *(gpu.model for gpu in node.gpus))
-    if find and not any(find in text.lower() for text in texts):
-        return False
-    return not health or any(node.health_of(gpu) == health for gpu in node.gpus)
+def _holders(state: ClusterState) -> Mapping[str, str]:
+    """By uuid of a GPU or MIG device, the names of the pods that hold it."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for grant in state.grants:
+        for uuid in {share.gpu for part in grant.containers for share in part.shares}:
+            names[uuid].append(f"{grant.namespace}/{grant.pod}")
+    return {uuid: "\n".join(each) for uuid, each in names.items()}
+
+
+def _is_wanted(node: StateNode, words: Sequence[str], health: str, holders: Mapping[str, str]) -> bool:
+    if not words and not health:
+        return True
+    cards = (card for card in cards_of(node) if not health or card.health == health)
+    return any(all(word in text for word in words) for text in (_text_of(node, card, holders) for card in cards))
+
+
+def _text_of(node: StateNode, card: Card, holders: Mapping[str, str]) -> str:
+    devices = ((gpu.uuid, gpu.model, holders.get(gpu.uuid, "")) for gpu in card.devices)
+    return "\n".join((node.name, card.uuid, *(text for texts in devices for text in texts))).lower()
 
 
 def _node_row(node: StateNode, pods: int) -> NodeTableRow:
     gpus = node.gpus
-    counts = [(health, sum(gpu.health is health for gpu in gpus)) for health in StateGpuHealth]
+    cards = cards_of(node)
+    counts = [(health, sum(card.own_health is health for card in cards)) for health in Health]
     return NodeTableRow(
         name=node.name,
         cordoned=node.cordoned,
         maintenance=node.maintenance,
-        gpus=len(gpus),
-        unusable=[(health, count) for health, count in counts if count and health is not StateGpuHealth.HEALTHY],
+        gpus=len(cards),
+        unusable=[(health, count) for health, count in counts if count and health is not Health.HEALTHY],
         models=sorted({gpu.model for gpu in gpus}),
         memory=HeldAmount(sum(gpu.memory_held_mib for gpu in gpus), sum(gpu.memory_mib for gpu in gpus)),
         cores=HeldAmount(sum(gpu.cores_held_percent for gpu in gpus), sum(gpu.cores_percent for gpu in gpus)),

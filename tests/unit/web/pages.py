@@ -116,6 +116,21 @@ async def served(source: Source | None = None):
             yield client, feed
 
 
+@asynccontextmanager
+async def unread(port: int, number: int, headers: str = ""):
+    """So many streams whose clients do not read."""
+    opened = []
+    try:
+        for _ in range(number):
+            _, writer = await asyncio.open_connection(LOCAL_ADDRESS, port)
+            opened.append(writer)
+            writer.write(f"GET /events HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+        yield
+    finally:
+        for writer in opened:
+            writer.transport.abort()
+
+
 class Browser:
     """What a page knows from the events that it has read."""
 

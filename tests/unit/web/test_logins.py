@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from aiohttp import ClientError, ClientSession, CookieJar
+from aiohttp import ClientSession, CookieJar
 from structlog.testing import capture_logs
 from tests import waiting
 from tests.unit.top.states import cluster, details, gpu, grant, node
@@ -25,7 +25,7 @@ from purser.web.pages import Pages
 from purser.web.serving import WEB_LIMITS, web_app
 from purser.web.viewers import Viewer, Viewers
 
-from .pages import PageClock, Source
+from .pages import PageClock, Source, unread
 
 
 def named(pod, namespace):
@@ -314,12 +314,29 @@ async def test_who_has_most_streams_gives_one_up_for_another_viewer(monkeypatch)
             response = await streams.enter_async_context(client.get("/events?changes"))
             return response.status, response
 
-        first, *_ = [(await opened(greedy))[1] for _ in range(4)]
-        assert (await opened(greedy))[0] == 503  # nobody's places but their own
-        assert [(await opened(modest))[0] for _ in range(3)] == [200, 200, 503]
-        with pytest.raises(ClientError):
-            await first.read()
-        assert (await opened(greedy))[0] == 503
+        first, second, *_ = [(await opened(greedy))[1] for _ in range(4)]
+        assert (await opened(greedy))[0] == 200  # in the place of the first of its own
+        assert b"event: displaced" in await first.read()
+        theirs = [await opened(modest) for _ in range(3)]
+        assert [status for status, _ in theirs] == [200] * 3
+        assert b"event: displaced" in await second.read()
+        assert b"event: displaced" in await theirs[0][1].read()  # nobody has more than they
+        assert (await opened(greedy))[0] == 200
+
+
+async def test_streams_that_one_viewer_does_not_read_keep_nobody_out():
+    api = ReadApi(greedy=WHOLE, modest=WHOLE)
+    async with server(api) as url, browser(url) as greedy, browser(url) as modest:
+        for client, token in ((greedy, "greedy"), (modest, "modest")):
+            assert (await log_in(client, token))[0] == 303
+        async with modest.get("/events") as kept:
+            cookies = "; ".join(f"{each.key}={each.value}" for each in greedy.cookie_jar)
+            async with unread(URL(url).port, 1000, f"Cookie: {cookies}\r\n"):
+                for client in (greedy, modest):
+                    async with client.get("/events") as response:
+                        assert response.status == 200
+                        await response.content.readuntil(b"event: status")
+            assert not kept.content.at_eof()
 
 
 async def test_an_error_of_the_source_itself_is_answered_and_does_not_last():

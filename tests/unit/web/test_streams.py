@@ -11,7 +11,7 @@ from tests.unit.top.states import cluster, gpu, node
 from purser import telemetry
 from purser.web import streaming
 
-from .pages import Browser, Source, served
+from .pages import Browser, Source, served, unread
 
 
 async def read(response, browser, until):
@@ -68,16 +68,21 @@ async def test_a_silent_stream_gives_signs_of_life(monkeypatch):
             assert await response.content.readuntil(b"\n\n") == b":\n\n"
 
 
-async def test_no_more_streams_than_the_server_bears(monkeypatch):
+async def test_where_there_is_no_place_the_oldest_page_hears_so_and_the_new_one_has_it(monkeypatch):
     monkeypatch.setattr(streaming, "MAX_STREAMS", 2)
-    async with served() as (client, _), client.get("/events"), client.get("/events"):
-        async with client.get("/events") as refused:
-            assert refused.status == 503
-            assert "too many pages are open" in await refused.text()
-        async with client.get("/nodes") as page:
-            assert page.status == 200
-        async with client.get("/metrics") as metrics:
-            assert "purser_web_streams 2.0" in await metrics.text()
+    async with served() as (client, _), client.get("/events") as first, client.get("/events"):
+        await read(first, Browser(), lambda b: b.nodes)
+        async with client.get("/events") as third:
+            await read(third, Browser(), lambda b: b.nodes)
+            end = await first.content.read()
+            assert b"event: displaced" in end and b"Too many pages are open" in end
+            await shows(client, "purser_web_streams 2.0")
+
+
+async def test_pages_that_do_not_read_keep_nobody_out():
+    async with served() as (client, feed), unread(client._base_url.port, 1000), client.get("/events") as response:
+        await read(response, Browser(), lambda b: b.nodes)
+        assert feed.watchers == streaming.MAX_STREAMS
 
 
 @pytest.fixture

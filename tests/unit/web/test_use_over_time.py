@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import ClientSession, web
+from tests import waiting
 from tests.unit.kube.servers import ManualClock, serving
 from tests.unit.top.states import cluster, gpu, grant, node
 
@@ -52,6 +53,8 @@ class FakePrometheus:
         return web.json_response({"status": "success", "data": {"result": result}})
 
     def of(self, query):
+        if query.startswith("max by (node, uuid) (purser_device_memory_used_bytes"):
+            return [({"node": "n", "uuid": "GPU-0"}, 0.25), ({"node": "n", "uuid": "GPU-1"}, 3.0)]
         if "device_utilization" in query and "avg_over_time" in query:
             return [({}, 0.25)]
         if "by (namespace, pod)" in query:
@@ -258,6 +261,45 @@ async def test_what_could_not_be_read_is_read_again_soon_however_long_the_time()
         clock.advance(60.0)
         found, problem = await history.of("30d")
         assert found is not None and not problem
+
+
+async def test_the_page_says_how_old_its_answer_is_and_how_much_metrics_cover():
+    async with used() as (client, fake, _):
+        assert "<p>As of 2027-01-15 08:00 UTC.</p>" in await text_of(client, "/use?since=1h")
+        of = fake.of
+        fake.of = lambda query: [] if "amespace" in query else of(query)
+        text = await text_of(client, "/use?since=24h")
+        assert "UTC. Metrics cover only 4% of that time, so the hours cover only that part.</p>" in text
+        assert text.count("Not known.") == 2 and "No pod held" not in text
+
+
+@pytest.mark.parametrize(("window", "kept_s"), [("1h", 60), ("24h", 120), ("30d", 1800)])
+async def test_an_answer_is_kept_for_a_part_of_the_time_that_it_is_about(window, kept_s):
+    clock, fake = ManualClock(), FakePrometheus()
+    async with serving(fake.handle) as url, UsageHistory(Prometheus(url), "", clock) as history:
+        first, _ = await history.of(window)
+        clock.advance(kept_s - 1)
+        assert (await history.of(window))[0] is first
+        clock.advance(1)
+        await history.of(window)
+        async with waiting.limit():
+            while (await history.of(window))[0] is first:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_the_fleets_page_is_told_what_is_in_use_of_what_is_held():
+    async with used(selector='cluster="x"') as (client, fake, _):
+        assert "memory used, of held" in await text_of(client, "/")
+        async with client.get("/used") as response:
+            found = await response.json()
+        assert found == {"gpus": [["n", "GPU-0", 25], ["n", "GPU-1", 100]], "is_read": True, "problem": ""}
+        assert all('cluster="x"' in query for query in fake.asked)
+
+
+async def test_who_sees_one_namespace_is_not_told_what_is_in_use():
+    async with used("default") as (client, fake, _):
+        assert "memory used, of held" not in await text_of(client, "/")
+        assert "<" not in await text_of(client, "/used", 404) and fake.asked == []
 
 
 async def test_without_one_the_page_says_how_to_have_it():

@@ -5,7 +5,7 @@ import { detailsOf, heldText, listenTo, sentenceOf } from "/static/fleet_details
 import { Painter, Theme } from "/static/fleet_draw.js";
 import { arrange } from "/static/fleet_layout.js";
 import { legendOf } from "/static/fleet_legend.js";
-import { Fleet, HEALTH, LABEL_GROUP, NamespaceColours } from "/static/fleet_model.js";
+import { Fleet, HEALTH, LABEL_GROUP, NamespaceColours, UNKNOWN } from "/static/fleet_model.js";
 import { morphChildren } from "/static/morph.js";
 import { showProblem } from "/static/notice.js";
 import { follow } from "/static/stream.js";
@@ -17,6 +17,8 @@ const NUMBER_MS = 250;
 const HOLD_MS = 2000;
 const FIND_MS = 150;
 const HIDDEN_MS = 60000;
+const USED_MS = 60000;
+const USED_RETRY_MS = 3000;
 const SMALLEST_TILE = matchMedia("(pointer: coarse)").matches ? 22 : 14;
 const LARGEST_TILE = 280;
 const NUMBERS = new Intl.NumberFormat("en");
@@ -56,6 +58,7 @@ let detailsStale = true;
 let detailsVersion = -1;
 let detailsTile = -2;
 let legendFor = "";
+let asking = 0;
 const dirty = new Set();
 const dirtyGroups = new Set();
 /** Tiles that changed since the last tick: they may belong elsewhere now. */
@@ -110,6 +113,33 @@ function showStatus(status) {
   // The first numbers come before the tiles.
   hasArrived ||= fleet.gpuCount >= status.gpus;
   requestFrame();
+}
+
+/** Asks what is in use, as long as tiles show it: that is not among the events. */
+async function askUsed() {
+  clearTimeout(asking);
+  if (view.colour !== "used") {
+    return;
+  }
+  let wait = USED_MS;
+  if (!document.hidden) {
+    try {
+      const answer = await fetch("/used", { cache: "no-store" });
+      const known = answer.ok ? await answer.json() : { gpus: [], is_read: true, problem: "" };
+      fleet.applyUsed(known.gpus);
+      setText(byId("used-problem"), known.problem);
+      byId("used-problem").hidden = known.problem === "";
+      wait = known.is_read || known.problem !== "" ? USED_MS : USED_RETRY_MS;
+    } catch {
+      // The stream tells of a server that is away.
+    }
+    painter.invalidate();
+    headings = [];
+    detailsStale = true;
+    requestFrame();
+  }
+  clearTimeout(asking);
+  asking = setTimeout(askUsed, wait);
 }
 
 // --- from the model to the canvas
@@ -198,6 +228,8 @@ function showMatches() {
   const link = byId("find-waiting");
   link.hidden = find === "";
   link.href = `/waiting?${new URLSearchParams({ find })}`;
+  const filter = Object.entries({ find, health: view.health }).filter(([, value]) => value !== "");
+  byId("as-table").href = filter.length > 0 ? `/nodes?${new URLSearchParams(filter)}` : "/nodes";
   const empty = byId("empty");
   let text = "";
   if (order.length === 0) {
@@ -214,17 +246,24 @@ function headingOf(group) {
   let total = 0;
   let percents = 0;
   let unhealthy = 0;
+  let usedOf = 0;
+  let used = 0;
   const isCompute = view.colour === "compute";
   for (let slot = first; slot < first + count; slot += 1) {
     const tile = order[slot];
     held += fleet.memoryHeld[tile];
     total += fleet.memoryTotal[tile];
     percents += isCompute ? fleet.computePercent[tile] : fleet.memoryPercent[tile];
+    if (fleet.usedPercent[tile] !== UNKNOWN) {
+      usedOf += fleet.memoryHeld[tile];
+      used += fleet.memoryHeld[tile] * fleet.usedPercent[tile];
+    }
     unhealthy += Number(HEALTH[fleet.health[tile]] === "Unhealthy");
   }
   const width = layout.groupWidth[group];
   const part = !isCompute && total > 0 ? (100 * held) / total : percents / count;
-  const amounts = [`${Math.floor(part)}%`];
+  const usedText = usedOf > 0 ? `${Math.floor(used / usedOf)}% of held in use` : "use not known";
+  const amounts = [view.colour === "used" ? usedText : `${Math.floor(part)}%`];
   const more = [`${NUMBERS.format(count)} ${count === 1 ? "GPU" : "GPUs"}`];
   if (!isCompute && total > 0) {
     more.unshift(heldText(held, total));
@@ -483,6 +522,7 @@ function onPageKey(event) {
 }
 
 function setView(change) {
+  const isOtherColour = change.colour !== undefined;
   const isColourOnly = Object.keys(change).every((name) => name === "colour");
   Object.assign(view, change);
   for (const name of ["group", "colour", "health", "find"]) {
@@ -500,6 +540,10 @@ function setView(change) {
     mustShowSelected = selected >= 0;
   }
   requestFrame();
+  if (isOtherColour) {
+    byId("used-problem").hidden = true;
+    askUsed();
+  }
 }
 
 function readToolbar() {
@@ -577,6 +621,9 @@ function listen() {
   });
 }
 
+if (![...toolbar.elements.colour.options].some(({ value }) => value === view.colour)) {
+  view.colour = "memory";
+}
 offerLabels();
 setView({ ...view });
 listen();

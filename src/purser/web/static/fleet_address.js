@@ -5,8 +5,8 @@ import { LABEL_GROUP } from "/static/fleet_model.js";
 const WAIT_MS = 250;
 const CHOICES = {
   group: ["node", "none", "model", "namespace"],
-  colour: ["memory", "compute", "health", "namespace"],
-  health: ["", "Healthy", "Cordoned", "Unhealthy", "Disputed"],
+  colour: ["memory", "compute", "used", "health", "namespace"],
+  health: ["", "Healthy", "Cordoned", "Paused", "Unhealthy", "Disputed"],
 };
 let timer = 0;
 

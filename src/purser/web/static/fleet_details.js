@@ -7,7 +7,13 @@ const COPIED_MS = 2000;
 const UNITS = ["MiB", "GiB", "TiB"];
 const ONE_DIGIT = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const WHOLE_NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const STATUS = { Healthy: "status-ok", Cordoned: "status-warn", Disputed: "status-warn", Unhealthy: "status-bad" };
+const STATUS = {
+  Healthy: "status-ok",
+  Cordoned: "status-warn",
+  Paused: "status-warn",
+  Disputed: "status-warn",
+  Unhealthy: "status-bad",
+};
 
 /** Makes an element; children are elements or text, which is never read as HTML. */
 export function element(name, attributes = {}, ...children) {
@@ -122,7 +128,7 @@ function podsOf(gpu) {
 }
 
 /** What is known of a GPU or a MIG device; a GPU with devices holds nothing by itself. */
-function facts(gpu, hasDevices) {
+function facts(gpu, hasDevices, used) {
   const { state } = gpu;
   const rows = [];
   const add = (term, ...content) => rows.push(element("dt", {}, term), element("dd", {}, ...content));
@@ -134,9 +140,18 @@ function facts(gpu, hasDevices) {
     return element("dl", { class: "facts" }, ...rows);
   }
   add("Memory", gpu.memory_mib > 0 ? heldText(state.memory_mib, gpu.memory_mib) : "unknown");
+  const share = used.get(gpu.uuid);
+  if (share !== undefined) {
+    add("In use", `${share}% of the memory held`);
+  }
   add("Compute", gpu.cores_percent > 0 ? `${state.cores_percent} of ${gpu.cores_percent}%` : "unknown");
   add("Shares", `${state.slots} of ${gpu.slots} (${gpu.mode})`);
   return element("dl", { class: "facts" }, ...rows);
+}
+
+/** The GPU that a GPU or MIG device is, or is a part of. */
+function cardName({ index, uuid, parent }) {
+  return `GPU ${index >= 0 ? index : parent || uuid}`;
 }
 
 /** What of a tile the panel shows, in one sentence. */
@@ -145,7 +160,7 @@ export function sentenceOf(fleet, tile) {
   const gpu = fleet.gpuOf(tile);
   const pods = fleet.members[tile].reduce((sum, position) => sum + node.gpus[position].state.pods.length, 0);
   const held = fleet.memoryTotal[tile] > 0 ? "of its memory" : "of it";
-  const name = gpu.parent === "" ? `GPU ${gpu.index}` : "GPU with MIG devices";
+  const name = `${cardName(gpu)}${gpu.parent === "" ? "" : " with MIG devices"}`;
   return (
     `${name} of ${node.name}, ${gpu.model}, ${HEALTH[fleet.health[tile]]}. ` +
     `${fleet.memoryPercent[tile]}% ${held} held by ${pods} ${pods === 1 ? "pod" : "pods"}.`
@@ -159,19 +174,19 @@ export function detailsOf(fleet, tile) {
   const devices = members.filter((gpu) => gpu.parent !== "");
   const card = members[0].parent === "" ? members[0] : null;
   const button = element("button", { type: "button", class: "close", "aria-label": "Clear the selection" }, "×");
-  const title = card === null ? "MIG devices of a GPU" : `GPU ${card.index}`;
+  const title = cardName(members[0]);
   const parts = [element("div", { class: "details-head" }, element("h2", {}, title), button)];
   const link = element("a", { href: path("nodes", node.name) }, node.name);
   const work = node.maintenance === "" ? "" : ` (${node.maintenance})`;
   parts.push(element("p", {}, "On node ", link, node.cordoned ? `, which is cordoned${work}.` : `${work}.`));
   if (card !== null) {
-    parts.push(facts(card, devices.length > 0));
+    parts.push(facts(card, devices.length > 0, fleet.used));
     if (devices.length === 0 || card.state.pods.length > 0) {
       parts.push(podsOf(card));
     }
   }
   for (const gpu of devices) {
-    parts.push(element("h3", {}, `MIG device ${gpu.index}`), facts(gpu, false), podsOf(gpu));
+    parts.push(element("h3", {}, `MIG device ${gpu.profile}`.trim()), facts(gpu, false, fleet.used), podsOf(gpu));
   }
   parts.push(
     element("h3", {}, "Ask the cluster"),

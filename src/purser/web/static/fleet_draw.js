@@ -5,7 +5,7 @@
  * changes only their tiles are. Colours are those of the style sheet.
  */
 
-import { HEALTH, MOST_PARTS, NAMESPACE_COLOURS, NOBODY, WHOLE } from "/static/fleet_model.js";
+import { HEALTH, MOST_PARTS, NAMESPACE_COLOURS, NOBODY, UNKNOWN, WHOLE } from "/static/fleet_model.js";
 
 /** Tiles as large as this have a line of text above what they hold. */
 const LABELLED = 64;
@@ -69,6 +69,14 @@ function fitEnd(context, text, width) {
     }
   }
   return low >= text.length ? "" : `…${text.slice(low)}`;
+}
+
+/** What a tile says of itself in numbers. */
+function percentText(fleet, tile, colour) {
+  if (colour === "used") {
+    return fleet.usedPercent[tile] === UNKNOWN ? "–" : `${fleet.usedPercent[tile]}%`;
+  }
+  return `${colour === "compute" ? fleet.computePercent[tile] : fleet.memoryPercent[tile]}%`;
 }
 
 /** The painter of one canvas. */
@@ -259,6 +267,10 @@ export class Painter {
         return this.theme.health[fleet.partHealth[part]];
       case "namespace":
         return this.theme.namespaces[namespaces.of(fleet.partNamespace[part])];
+      case "used":
+        return fleet.usedPercent[tile] === UNKNOWN
+          ? this.theme.namespaces[NAMESPACE_COLOURS]
+          : this.theme.scale[stepOf(Math.max(1, fleet.usedPercent[tile]))];
       case "compute":
         return this.theme.scale[stepOf(Math.max(1, fleet.computePercent[tile]))];
       default:
@@ -299,7 +311,7 @@ export class Painter {
       if (namespace !== NOBODY) {
         this.#rect(this.#partColour(tile, at), left, lower - tall, width, tall);
       }
-      if (isLined && tall > 3 * line && fleet.partEnd[at] < WHOLE - 50) {
+      if (isLined && tall > (namespace === NOBODY ? 2 : 3) * line && fleet.partEnd[at] < WHOLE - 50) {
         // The light colours of the scale do not stand out from what is free by themselves.
         const isLast = at === first + fleet.partCount[tile] - 1;
         this.#rect(namespace === NOBODY || isLast ? theme.edge : theme.empty, left, lower - tall, width, line);
@@ -321,13 +333,13 @@ export class Painter {
     this.#rect(theme.page, x, y, size, height);
     context.textBaseline = "middle";
     this.#font(12, 400);
-    const amount = `${colour === "compute" ? fleet.computePercent[tile] : fleet.memoryPercent[tile]}%`;
+    const amount = percentText(fleet, tile, colour);
     const gpu = fleet.gpuOf(tile);
     context.textAlign = "right";
     this.#text(theme.muted, amount, x + size, middle);
     context.textAlign = "left";
     const room = size - context.measureText(amount).width - 6 * ratio;
-    const index = gpu.parent === "" ? String(gpu.index) : "GPU";
+    const index = gpu.index >= 0 ? String(gpu.index) : "GPU";
     const long = isByNode ? `${index} ${gpu.model}` : `${fleet.owners[tile].name} · ${index}`;
     const isShort = isByNode && context.measureText(long).width > room;
     this.#text(theme.text, isShort ? index : fitEnd(context, long, room), x, middle);
@@ -378,7 +390,7 @@ export class Painter {
     }
   }
 
-  /** Marks a tile that is not healthy: `?` disputed, a bar cordoned, hatched unhealthy. */
+  /** Marks a tile that is not healthy: `?` disputed, two bars paused, a bar cordoned, hatched unhealthy. */
   #paintHealth(code, x, y, width, height) {
     const { context, ratio, theme } = this;
     const word = HEALTH[code];
@@ -410,6 +422,15 @@ export class Painter {
       const boxY = isLarge ? y : y + Math.round((height - side) / 2);
       const wide = isLarge ? side : side - 2 * line;
       this.#rect(theme.page, boxX, boxY, wide, side);
+      if (word === "Paused") {
+        const bar = Math.max(line, Math.round(side / 6));
+        const tall = Math.round(side * 0.6);
+        const barY = boxY + Math.round((side - tall) / 2);
+        const middle = boxX + Math.round(wide / 2);
+        this.#rect(theme.text, middle - 2 * bar, barY, bar, tall);
+        this.#rect(theme.text, middle + bar, barY, bar, tall);
+        return;
+      }
       context.textAlign = "center";
       context.textBaseline = "middle";
       this.#font((side / ratio) * 0.95, 700);

@@ -6,6 +6,7 @@ const STEPS = ["to 25%", "to 50%", "to 75%", "to 99%", "100%"];
 const MARKS = [
   ["Unhealthy", "unhealthy"],
   ["Cordoned", "cordoned"],
+  ["Paused", "paused"],
   ["Disputed", "disputed"],
 ];
 
@@ -38,6 +39,9 @@ export function legendOf(colour, namespaces) {
     entries.push(entry("swatch-healthy", "healthy, held"));
   } else {
     entries.push(...STEPS.map((text, step) => entry(`swatch-scale-${step}`, text)));
+    if (colour === "used") {
+      entries.push(entry(`swatch-namespace-${namespaces.taken.length}`, "held, use not known"));
+    }
   }
   const tint = colour === "health" ? "tinted" : "plain";
   const marks = MARKS.map(([word, name]) => entry(`mark-${name} ${tint}`, word.toLowerCase()));

@@ -7,13 +7,15 @@
 /** Before the key of a label, in a grouping by that label. */
 export const LABEL_GROUP = "label:";
 /** The words of health, each at its code. A tile has the gravest code of its GPU and its devices. */
-export const HEALTH = ["Healthy", "Cordoned", "Disputed", "Unhealthy"];
+export const HEALTH = ["Healthy", "Cordoned", "Paused", "Disputed", "Unhealthy"];
 /** How many parts of a tile are told apart. A GPU may have more holders; the last part then stands for the rest. */
 export const MOST_PARTS = 8;
 /** Parts are measured in this fraction of the tile's height. */
 export const WHOLE = 10000;
 /** Instead of a namespace: a MIG device that nobody holds. */
 export const NOBODY = 0xffff;
+/** Instead of a percentage. */
+export const UNKNOWN = 0xff;
 /** The namespace of pods that the viewer may not see, and of what is held by no pod that was named. */
 export const SOMEBODY = 0;
 
@@ -78,6 +80,8 @@ export class Fleet {
     this.isStale = false;
     /** The keys of all labels that say where nodes are. */
     this.topologyKeys = new Set();
+    /** By uuid, which percentage is in use of the memory that pods hold of a GPU or MIG device, where it is known. */
+    this.used = new Map();
     this.namespaces = new Map([["", SOMEBODY]]);
     this.namespaceNames = [""];
     this.clear();
@@ -146,6 +150,14 @@ export class Fleet {
     return changed;
   }
 
+  /** Takes what is in use: node, uuid and percentage of each GPU that is held. */
+  applyUsed(gpus) {
+    this.used = new Map(gpus.map(([, uuid, percentage]) => [uuid, percentage]));
+    for (let tile = 0; tile < this.count; tile += 1) {
+      this.#encodeUsed(tile);
+    }
+  }
+
   /** Numbers the tiles: by node, and on a node as the driver numbers its GPUs. */
   number() {
     const nodes = [...this.nodes.values()].sort((a, b) => (a.key < b.key ? -1 : Number(a.key > b.key)));
@@ -162,6 +174,7 @@ export class Fleet {
     this.cardHealth = new Uint8Array(count);
     this.memoryPercent = new Uint8Array(count);
     this.computePercent = new Uint8Array(count);
+    this.usedPercent = new Uint8Array(count);
     this.memoryHeld = new Float32Array(count);
     this.memoryTotal = new Float32Array(count);
     this.partCount = new Uint8Array(count);
@@ -182,12 +195,13 @@ export class Fleet {
   #numberNode(node) {
     const { gpus } = node;
     node.tiles = new Int32Array(gpus.length);
-    const order = gpus.map((_, position) => position).sort((a, b) => gpus[a].index - gpus[b].index || a - b);
+    const isDevice = (position) => Number(gpus[position].parent !== "");
+    // Devices have the index of their GPU, which comes before them, wherever the list has it.
+    const order = gpus
+      .map((_, position) => position)
+      .sort((a, b) => gpus[a].index - gpus[b].index || isDevice(a) - isDevice(b) || a - b);
     const byUuid = new Map();
-    // A GPU comes before its devices, wherever the list has it.
-    const isCard = (position) => gpus[position].parent === "";
-    const ordered = [...order.filter(isCard), ...order.filter((position) => !isCard(position))];
-    for (const position of ordered) {
+    for (const position of order) {
       const gpu = gpus[position];
       const uuid = gpu.parent === "" ? gpu.uuid : gpu.parent;
       let tile = byUuid.get(uuid);
@@ -242,10 +256,26 @@ export class Fleet {
     } else {
       this.#encodeParts(tile, card, 0, 1);
     }
+    this.#encodeUsed(tile);
     this.memoryHeld[tile] = memory;
     this.memoryTotal[tile] = total;
     this.computePercent[tile] = percent(cores, coresTotal);
     this.memoryPercent[tile] = total > 0 ? percent(memory, total) : percent(this.#filled(tile), WHOLE);
+  }
+
+  #encodeUsed(tile) {
+    const { gpus } = this.owners[tile];
+    let held = 0;
+    let used = 0;
+    for (const position of this.members[tile]) {
+      const share = this.used.get(gpus[position].uuid);
+      if (share !== undefined) {
+        const { memory } = heldOf(gpus[position]);
+        held += memory;
+        used += memory * share;
+      }
+    }
+    this.usedPercent[tile] = held > 0 ? Math.round(used / held) : UNKNOWN;
   }
 
   #encodeParts(tile, gpu, from, size) {

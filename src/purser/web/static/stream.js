@@ -12,15 +12,29 @@ const LONGEST_RETRY_MS = 30000;
 /** How long a cut may last before the page says so: a reconnect at once is no news. */
 const PATIENCE_MS = 1500;
 
-/** A page whose token is no longer accepted leads to the form for another one. */
-async function reloadIfLoggedOut() {
+/**
+ * How long a page whose stream the server has given to another page waits before it comes back, and takes the place
+ * of the oldest one in turn. Some time at random, so that many do not come at once; twice as long each time it is
+ * displaced again soon.
+ */
+const REST_MS = 30000;
+const LONGEST_REST_MS = 300000;
+const SILENT = "Purser answers, but does not send updates. Trying again…";
+
+/** Why the server sends no events; empty: it cannot be reached. A page that is logged out leads to the form. */
+async function askWhy() {
   try {
     const answer = await fetch(location.href, { redirect: "manual", cache: "no-store" });
     if (answer.type === "opaqueredirect") {
       location.reload();
+    } else if (answer.ok || answer.status === 404) {
+      return SILENT;
     }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    // What a proxy says of a server that is away has no such element.
+    return page.querySelector("#main > p")?.textContent ?? "";
   } catch {
-    // There is no connection, which the banner says.
+    return "";
   }
 }
 
@@ -38,11 +52,14 @@ export function follow(url, handlers, { hiddenMs, opened = () => {} }) {
   let complaint = 0;
   let leaving = 0;
   let wait = RETRY_MS;
+  let rest = REST_MS;
+  let openedAt = -Infinity;
 
   function isUp() {
     clearTimeout(complaint);
     complaint = 0;
     wait = RETRY_MS;
+    openedAt = performance.now();
     showConnection(true);
   }
 
@@ -50,6 +67,23 @@ export function follow(url, handlers, { hiddenMs, opened = () => {} }) {
     if (complaint === 0) {
       complaint = setTimeout(() => showConnection(false), PATIENCE_MS);
     }
+  }
+
+  async function sayWhy() {
+    const reason = await askWhy();
+    if (source === null && reason !== "") {
+      clearTimeout(complaint);
+      complaint = -1;
+      showConnection(false, reason);
+    }
+  }
+
+  /** Another page has the place: this one says so, and rests. */
+  function isDisplaced({ reason }) {
+    close();
+    rest = performance.now() - openedAt > LONGEST_REST_MS ? REST_MS : Math.min(2 * rest, LONGEST_REST_MS);
+    retry = setTimeout(open, rest * (0.5 + Math.random() / 2));
+    showConnection(false, reason);
   }
 
   function close() {
@@ -76,11 +110,12 @@ export function follow(url, handlers, { hiddenMs, opened = () => {} }) {
       // After an answer that is no stream, say of a proxy without its server, EventSource does not try again.
       if (stream.readyState === EventSource.CLOSED && source === stream) {
         source = null;
-        reloadIfLoggedOut();
+        sayWhy();
         retry = setTimeout(open, wait);
         wait = Math.min(wait * 2, LONGEST_RETRY_MS);
       }
     };
+    stream.addEventListener("displaced", (event) => isDisplaced(JSON.parse(event.data)));
     for (const [name, handle] of Object.entries(handlers)) {
       stream.addEventListener(name, (event) => handle(JSON.parse(event.data)));
     }
