@@ -16,6 +16,7 @@ from purser.core.state import (
     ClusterState,
     NodeDetails,
     PodDetails,
+    PodWhy,
     Rollout,
     StateEvents,
 )
@@ -26,6 +27,7 @@ _DOCUMENTS = {
     Path("docs/read-api-node.schema.json"): (f"Node {STATE_VERSION}", NodeDetails),
     Path("docs/read-api-rollout.schema.json"): (f"Rollout {ROLLOUT_VERSION}", Rollout),
     Path("docs/read-api-pod.schema.json"): (f"Pod {STATE_VERSION}", PodDetails),
+    Path("docs/read-api-why.schema.json"): (f"Why {STATE_VERSION}", PodWhy),
     Path("docs/read-api-events.schema.json"): (f"Events {STATE_VERSION}", StateEvents),
 }
 

@@ -130,7 +130,7 @@ def why(
             fail("--scheduler cannot be used with --kubeconfig, --context or --from", MISUSED)
         if kind != "Pod" or manifest is not None:
             fail("--scheduler explains only pods: use the name of a pod, or omit --scheduler", MISUSED)
-        print_scheduler_reasons(api, namespace or "default", name, output)
+        print_scheduler_reasons(api, namespace or "default", name, output, explanation_lines)
         return
     import gc
 
@@ -281,9 +281,14 @@ def _print_notes(notes: "Iterable[str]") -> None:
 
 
 def explanation_lines(
-    found: "Explanation", output: OutputFormat = OutputFormat.TABLE, width: int | None = None
+    found: "Explanation",
+    output: OutputFormat = OutputFormat.TABLE,
+    width: int | None = None,
+    *,
+    is_live: bool = False,
 ) -> "Iterator[str]":
-    """What is printed of an explanation. ``width``: as `table_lines` takes it."""
+    """What is printed of an explanation. ``width``: as `table_lines` takes it; ``is_live``: the scheduler itself has
+    tried its changes."""
     yield _line(_summary(found))
     if found.obstacle is not None and found.obstacle.remedy:
         yield found.obstacle.remedy
@@ -299,7 +304,7 @@ def explanation_lines(
         yield from table_lines(found.reasons, _columns(), output, width=width)
     if found.reasons and not (found.fits or found.objection):
         yield ""
-        yield _changes_text(found)
+        yield _changes_text(found, is_live=is_live)
     for each in found.suggestions:
         yield _line(f"- {each.text}: {_places_text(each)}")
 
@@ -315,8 +320,10 @@ def _without_gates(found: "Explanation") -> str:
     return ""
 
 
-def _changes_text(found: "Explanation") -> str:
+def _changes_text(found: "Explanation", *, is_live: bool) -> str:
     if not found.suggestions:
+        if is_live:
+            return _NO_LIVE_CHANGE
         return _NO_PAST_CHANGE if found.at else _NO_CHANGE
     if len(found.suggestions) == 1:
         return _ONE_PAST_CHANGE if found.at else _ONE_CHANGE
@@ -326,6 +333,7 @@ def _changes_text(found: "Explanation") -> str:
 _CHANGES = "Each of these changes alone makes the pod fit now. Each was tried with the scheduler's own code:"
 _ONE_CHANGE = "This change makes the pod fit now. It was tried with the scheduler's own code:"
 _NO_CHANGE = "None of the changes that purser why tries makes the pod fit now."
+_NO_LIVE_CHANGE = "None of the changes that the scheduler tries makes the pod fit now."
 _PAST_CHANGES = "Each of these changes alone would have made the pod fit. Each was tried with the scheduler's own code:"
 _ONE_PAST_CHANGE = "This change would have made the pod fit. It was tried with the scheduler's own code:"
 _NO_PAST_CHANGE = "None of the changes that purser why tries would have made the pod fit."
@@ -338,6 +346,8 @@ _OUTDATED_OR_UNCHECKED = (
 
 def _places_text(found: "Suggestion") -> str:
     others = found.fits - len(found.examples)
+    if not found.examples:
+        return f"the pod then fits on {found.fits} node{'' if found.fits == 1 else 's'}"
     return f"the pod then fits on {', '.join(found.examples)}{f' and {others} more' if others else ''}"
 
 

@@ -4,6 +4,7 @@
 - ``building``: its parts, made of fleet and ledger.
 - ``node_documents``, ``node_details``: the same for the document on one node, `GET /v1/nodes/NAME`.
 - ``object_documents``: those on one pod, `GET /v1/namespaces/NAMESPACE/pods/NAME`, and on events about an object.
+- ``why_documents``: that on why one pod waits, `GET /v1/namespaces/NAMESPACE/pods/NAME/why`.
 - ``rollout``: a document of its own, on what the operator rolls out.
 """
 
@@ -47,6 +48,7 @@ from purser.core.state.rollout import (
     rollout,
     rollout_node,
 )
+from purser.core.state.why_documents import PodWhy, WhyReason, WhyState, WhySuggestion
 
 __all__ = [
     "ADVICE",
@@ -56,6 +58,7 @@ __all__ = [
     "ClusterState",
     "NodeDetails",
     "PodDetails",
+    "PodWhy",
     "Rollout",
     "RolloutCondition",
     "RolloutCounts",
@@ -82,6 +85,9 @@ __all__ = [
     "StateShare",
     "StateStep",
     "StateWaiting",
+    "WhyReason",
+    "WhyState",
+    "WhySuggestion",
     "details_of_gpus",
     "node_details",
     "rollout",

@@ -101,6 +101,11 @@ class PodAdvisor:
         known = self._waiting.get(pod_uid)
         return "" if known is None else known.ways
 
+    def node_names(self, pod_uid: str) -> list[str] | None:
+        """The nodes that kube-scheduler asked about last; None: it was not refused."""
+        known = self._waiting.get(pod_uid)
+        return None if known is None else known.node_names
+
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
         self._waiting.pop(pod_uid)

@@ -31,7 +31,7 @@ from purser.scheduler.explaining.workloads import (
 _MAX_NAMED = 3
 """Namespaces in a message."""
 
-_BEING_DELETED = "it is being deleted, so no scheduler places it"
+BEING_DELETED = "it is being deleted, so no scheduler places it"
 
 
 class Explainer:
@@ -115,7 +115,7 @@ class Explainer:
             choice, held_by = choice_of(cluster, pod), self._obstacle(pod)
             return msgspec.structs.replace(head, state="Placed", choice=choice, obstacle=held_by, notes=cluster.notes)
         if meta.deletion_timestamp:
-            return msgspec.structs.replace(head, objection=_BEING_DELETED, notes=cluster.notes)
+            return msgspec.structs.replace(head, objection=BEING_DELETED, notes=cluster.notes)
         if spec.scheduling_gates:
             return self._explained_gated(pod, head)
         found = cluster.judge(pod)

@@ -25,9 +25,11 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl
 from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.nodes import NodePage
-from purser.scheduler.read_api.objects import ObjectPage, TooManyReadsError
+from purser.scheduler.read_api.objects import ObjectPage
 from purser.scheduler.read_api.page import Scope, StatePage
+from purser.scheduler.read_api.reads import TooManyReadsError
 from purser.scheduler.read_api.rollout_page import RolloutPage
+from purser.scheduler.read_api.why import WhyPage
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -40,6 +42,7 @@ NODE_PATH = "/v1/nodes/{node}"
 """Who may read the whole state may read it."""
 NAMESPACE_NODE_PATH = "/v1/namespaces/{namespace}/nodes/{node}"
 POD_PATH = "/v1/namespaces/{namespace}/pods/{pod}"
+WHY_PATH = f"{POD_PATH}/why"
 EVENTS_PATH = "/v1/namespaces/{namespace}/events"
 """Who may list the namespace's events may read it."""
 
@@ -96,6 +99,7 @@ def read_api_app(
     page: StatePage,
     nodes: NodePage,
     objects: ObjectPage,
+    why_page: WhyPage,
     rollouts: RolloutPage,
     metrics: SchedulerMetrics,
 ) -> web.Application:
@@ -116,9 +120,11 @@ def read_api_app(
 
     async def pod(request: web.Request, reader: Reader) -> EncodedState:
         found = await objects.pod(request.match_info["namespace"], request.match_info["pod"], reader.user)
-        if found is None:
-            raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
-        return found
+        return _known_pod(found)
+
+    async def why(request: web.Request, reader: Reader) -> EncodedState:
+        assert reader.scope is not None, "the path names a namespace"
+        return _known_pod(await why_page.of(request.match_info["pod"], reader.scope, reader.user))
 
     async def events(request: web.Request, reader: Reader) -> EncodedState:
         found = await objects.events(request.match_info["namespace"], request.query, reader.user)
@@ -175,11 +181,18 @@ def read_api_app(
         NAMESPACE_NODE_PATH: (node, PODS),
         ROLLOUT_PATH: (rollout, PODS),
         POD_PATH: (pod, PODS),
+        WHY_PATH: (why, PODS),
         EVENTS_PATH: (events, EVENTS),
     }
     for path, (document_of, listed) in documents.items():
         app.router.add_get(path, build_handler(document_of, listed), allow_head=False)
     return app
+
+
+def _known_pod(found: EncodedState | None) -> EncodedState:
+    if found is None:
+        raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
+    return found
 
 
 def _refusal(status: int, message: str) -> web.Response:
