@@ -9,7 +9,8 @@ those whom the API server vouches for.
 - ``why``: that on why one pod waits.
 - ``reads``: how often the API server is asked for these.
 - ``rollout_page``: the document on what the operator rolls out.
-- ``serving``: paths, answers, and how much clients can make of a server.
+- ``waiting``: requests that wait for a change of the state.
+- ``serving``: paths, answers, and how much clients can make of a server. ``places``: how many at once.
 
 Not here: the types of the document (`purser.core.state`), and who reads it (`purser.top`).
 """
