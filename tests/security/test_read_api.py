@@ -87,6 +87,16 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 for query in ("", "?other=x", "?name=", "?uid=u,involvedObject.name=p", "?name=a%3Db"):
                     status, _, said = await get(f"{part}/events{query}", Authorization="Bearer viewer")
                     assert (status, "name the object" in said) == (400, True), query
+                for query in ("limit=0", "limit=501", "continue=%0A", "continue=a%2Fb%2Fc"):
+                    status, _, said = await get(f"/v1/nodes?{query}", Authorization="Bearer viewer")
+                    assert (status, said.startswith(f"{query.partition('=')[0]} must be ")) == (400, True)
+                empty = '{"items":[],"continue":"","notes":[],"api_version":"v1"}'
+                for kind in ("nodes", "grants", "waiting"):
+                    for path in (f"/v1/{kind}", f"{part}/{kind}?limit=1"):
+                        status, headers, said = await get(path, Authorization="Bearer viewer")
+                        assert (status, said) == (200, empty), path
+                        known = {"Authorization": "Bearer viewer", "If-None-Match": headers["ETag"]}
+                        assert (await get(path, **known))[0] == 304
                 assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
                 assert any("subjectaccessreviews" in path for _, path in world.writes)
@@ -104,7 +114,7 @@ class Answers:
     async def pod(self, *_):
         return self.of("")
 
-    events = pod
+    events = listed = pod
 
 
 class AnyWhy:
@@ -117,6 +127,12 @@ RIGHTS_BY_PATH = {
     "/v1/state": {WHOLE},
     "/v1/rollout": {WHOLE},
     "/v1/nodes/n": {WHOLE},
+    "/v1/nodes": {WHOLE},
+    "/v1/grants": {WHOLE},
+    "/v1/waiting": {WHOLE},
+    "/v1/namespaces/a/nodes": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/grants": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/waiting": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/state": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/nodes/n": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/pods/p": {WHOLE, PODS_OF_A},

@@ -4,6 +4,7 @@ those whom the API server vouches for.
 - ``access``: whose a token is and what its user may read, asked of the API server and remembered for seconds.
 - ``documents``: what all documents have in common: encoded in steps, once for all who wait.
 - ``page``: the documents, made in small steps beside kube-scheduler's questions, at most once a second.
+- ``lists``: what they have, some at a time.
 - ``nodes``: the document on one node.
 - ``objects``: those on one pod, and on the events about one object.
 - ``why``: that on why one pod waits.

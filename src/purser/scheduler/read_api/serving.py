@@ -22,6 +22,7 @@ from purser.kube.resources import EVENTS, PODS, Resource
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
 from purser.scheduler.read_api.documents import EncodedState
+from purser.scheduler.read_api.lists import ListKind, ListQueryError, read_part
 from purser.scheduler.read_api.nodes import NodePage
 from purser.scheduler.read_api.objects import ObjectPage
 from purser.scheduler.read_api.page import Scope, StatePage
@@ -38,6 +39,8 @@ READ_API_LIMITS = Limits(connections=64, request_s=10.0, idle_s=30.0)
 NAMESPACE_STATE_PATH = "/v1/namespaces/{namespace}/state"
 ROLLOUT_PATH = "/v1/rollout"
 """Who may read the whole state may read it."""
+LIST_PATHS = ("/v1/{kind}", "/v1/namespaces/{{namespace}}/{kind}")
+"""Who may read the state, or the namespace's part of it, may read it."""
 NODE_PATH = "/v1/nodes/{node}"
 """Who may read the whole state may read it."""
 NAMESPACE_NODE_PATH = "/v1/namespaces/{namespace}/nodes/{node}"
@@ -91,6 +94,17 @@ def read_api_app(
         if found is None:
             raise web.HTTPNotFound(text="there is no node of this name with GPUs that you are allowed to see\n")
         return found
+
+    def lists(kind: ListKind) -> Document:
+        async def part(request: web.Request, reader: Reader) -> EncodedState:
+            namespace = None if reader.scope is None else reader.scope.namespace
+            try:
+                asked = read_part(request.query, kind, namespace)
+            except ListQueryError as error:
+                raise web.HTTPBadRequest(text=f"{error}\n") from None
+            return await page.listed(kind, reader.scope, asked)
+
+        return part
 
     async def rollout(_: web.Request, reader: Reader) -> EncodedState:
         return await rollouts.current()
@@ -165,6 +179,7 @@ def read_api_app(
         POD_PATH: (pod, PODS),
         WHY_PATH: (why, PODS),
         EVENTS_PATH: (events, EVENTS),
+        **{path.format(kind=kind): (lists(kind), PODS) for kind in ListKind for path in LIST_PATHS},
     }
     for path, (document_of, listed) in documents.items():
         app.router.add_get(path, build_handler(document_of, listed), allow_head=False)
