@@ -180,10 +180,10 @@ async def in_scheduler(objects: ClusterObjects) -> None:
         times = []
         for number in range(100):
             asked = msgspec.convert(pod(f"fits-{number}", 1000 + number), Pod)
-            began = time.perf_counter()
-            await extender.filter(ExtenderArgs(asked, list(names)))
-            times.append(1000 * (time.perf_counter() - began))
+            due = time.perf_counter() + 0.01
             await asyncio.sleep(0.01)
+            await extender.filter(ExtenderArgs(asked, list(names)))
+            times.append(1000 * (time.perf_counter() - due))  # with what it waited for its turn
         return sorted(times)
 
     async def searches() -> None:

@@ -54,8 +54,8 @@ shows how many of the object's pods wait and explains the first one. If the obje
 object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod,
 including the changes by Purser's webhook.
 
-With --scheduler, the command gets the reasons from the read API of Purser's scheduler (see "Read API" in the
-documentation).
+With --scheduler, the command gets the reasons, and changes of the pod that the scheduler has tried, from the read API
+of Purser's scheduler (see "Read API" in the documentation).
 
 The command only reads the cluster and only needs the right to list pods and nodes. It also works in clusters that do
 not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE, or by:
