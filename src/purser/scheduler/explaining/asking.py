@@ -1,7 +1,8 @@
 """Why one pod waits, and what would make it fit, when somebody asks the running scheduler.
 
 kube-scheduler's questions go first: between two verdicts the loop rests for half as long as the last one took, and
-one pod is searched for at a time. A search that takes long ends with what was found so far.
+one pod is searched for at a time. After a search the next waits for twice as long as that one took, so whoever asks
+cannot take more than a fourth of the scheduler's time. A search that takes long ends with what was found so far.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ SEARCH_TIMEOUT_S = 2.0
 """Of one search, the time included for which it waits for others."""
 _REST_FACTOR = 0.5
 """Times as long as a verdict took."""
+_PAUSE_FACTOR = 2.0
+"""Times as long as a search took, until the next."""
 
 
 class SearchedPod(msgspec.Struct, frozen=True):
@@ -62,6 +65,8 @@ class PodSearch:
         self._evaluator = evaluator.for_trials()
         self._feasibility = Feasibility(cache, self._evaluator, reservations)
         self._one_by_one = asyncio.Lock()
+        self._next_at = 0.0
+        """When the next search may begin, in monotonic seconds."""
 
     async def search(self, pod: Pod) -> SearchedPod:
         """Why a pod that is on no node is on none, and what of its devices it could ask for instead."""
@@ -74,9 +79,16 @@ class PodSearch:
             return SearchedPod(objection=f"its scheduling gates have not been removed: {gate_names(pod)}")
         if objection := other_scheduler(pod, self._cache.scheduler_name):
             return SearchedPod(objection=objection)
-        deadline = self._cache.clock.monotonic() + SEARCH_TIMEOUT_S
+        clock = self._cache.clock
+        deadline = clock.monotonic() + SEARCH_TIMEOUT_S
         async with self._one_by_one:
-            return await self._search(pod, deadline)
+            await clock.sleep(max(0.0, min(self._next_at, deadline) - clock.monotonic()))
+            began = clock.monotonic()
+            try:
+                return await self._search(pod, deadline)
+            finally:
+                now = clock.monotonic()
+                self._next_at = now + _PAUSE_FACTOR * (now - began)
 
     async def _search(self, pod: Pod, deadline: float) -> SearchedPod:
         asked = self._asked_nodes(pod.metadata.uid)

@@ -21,11 +21,21 @@ WHOLE, PART, EMPTY = "/v1/state", "/v1/namespaces/default/state", "/v1/namespace
 SOON_S = 0.02
 
 
+class Page(StatePage):
+    """Counts how often somebody looks at the state."""
+
+    looks = 0
+
+    async def current(self, scope=None):
+        self.looks += 1
+        return await super().current(scope)
+
+
 class World:
     """A scheduler that makes its documents anew often, and those who ask it; each has the name of its token."""
 
-    def __init__(self, api, inner, url):
-        self.api, self.inner, self._url = api, inner, url
+    def __init__(self, api, inner, page, url):
+        self.api, self.inner, self._page, self._url = api, inner, page, url
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         self.running = []
 
@@ -39,6 +49,12 @@ class World:
         """The same, beside what follows."""
         self.running.append(asyncio.ensure_future(self.get(*words, **options)))
         return self.running[-1]
+
+    async def looked(self, times=5):
+        """Once those who wait have looked at the state so often."""
+        goal = self._page.looks + times
+        while self._page.looks < goal:  # noqa: ASYNC110
+            await asyncio.sleep(SOON_S)
 
     async def tag(self, path=WHOLE, token="jane"):
         return (await self.get(path, token=token))[1]
@@ -58,21 +74,25 @@ async def asked():
             api.add_user(name, User(name))
         clock = SystemClock()
         inner.extender.attach(inner.pods)
-        page = StatePage(inner.cache, inner.extender.pending, lambda: StateReplica("p", True, "p"), clock)
+        page = Page(inner.cache, inner.extender.pending, lambda: StateReplica("p", True, "p"), clock)
         control = AccessControl(inner.client, clock)
         app = read_api_app(control, page, None, None, None, None, SchedulerMetrics())
         async with asyncio.timeout(40), listening(app, "127.0.0.1", 0) as port:
-            world = World(api, inner, f"http://127.0.0.1:{port}")
+            world = World(api, inner, page, f"http://127.0.0.1:{port}")
             try:
                 yield world
             finally:
                 await world.end()
 
 
-@pytest.fixture
-async def it(monkeypatch):
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_PERIOD_S", SOON_S)
     monkeypatch.setattr(documents, "MIN_DOCUMENT_AGE_S", SOON_S)
+
+
+@pytest.fixture
+async def it():
     async with asked() as made:
         yield made
 
@@ -80,13 +100,13 @@ async def it(monkeypatch):
 async def test_the_answer_comes_with_the_change_and_not_before(it):
     tags = {path: await it.tag(path) for path in (WHOLE, PART, EMPTY)}
     waits = {path: it.start(f"{path}?wait=30", tag) for path, tag in tags.items()}
-    await asyncio.sleep(10 * SOON_S)
+    await it.looked(20)
     assert not any(each.done() for each in waits.values())
     await it.inner.add_pod("new")
     for path in (WHOLE, PART):
         status, tag, text = await waits[path]
         assert (status, tag != tags[path], '"pod":"new"' in text) == (200, True, True)
-    await asyncio.sleep(10 * SOON_S)
+    await it.looked()
     assert not waits[EMPTY].done(), "that was a change of another namespace"
 
 
@@ -109,7 +129,7 @@ async def test_who_may_not_read_any_more_is_told_nothing(it, monkeypatch):
     monkeypatch.setattr(access, "VERDICT_TTL_S", 5 * SOON_S)
     waits = it.start("/v1/state?wait=30", await it.tag())
     others = it.start("/v1/state?wait=30", await it.tag(token="joe"), "joe")
-    await asyncio.sleep(2 * SOON_S)
+    await it.looked()
     it.api.add_user("jane", User("jane", has_rights=False))
     status, _, text = await waits
     assert (status, "is not allowed" in text) == (403, True)
@@ -118,19 +138,27 @@ async def test_who_may_not_read_any_more_is_told_nothing(it, monkeypatch):
 
 async def test_nothing_is_told_while_the_api_server_cannot_say_who_may_read(it, monkeypatch):
     monkeypatch.setattr(access, "VERDICT_TTL_S", SOON_S)
-    is_away = True
+    is_away, refused = True, 0
 
     async def away(request):
-        reviewed = request.path.endswith(("tokenreviews", "subjectaccessreviews"))
-        return web.Response(status=500) if is_away and reviewed else None
+        nonlocal refused
+        if not is_away or not request.path.endswith(("tokenreviews", "subjectaccessreviews")):
+            return None
+        refused += 1
+        return web.Response(status=500)
+
+    async def was_refused(times):
+        goal = refused + times
+        while refused < goal:  # noqa: ASYNC110
+            await asyncio.sleep(SOON_S)
 
     tag = await it.tag()
     waits = it.start("/v1/state?wait=30", tag)
-    await asyncio.sleep(3 * SOON_S)
+    await it.looked()
     it.api.intercept(away)
-    await asyncio.sleep(5 * SOON_S)
+    await was_refused(2)
     await it.inner.add_node("n1")
-    await asyncio.sleep(10 * SOON_S)
+    await was_refused(4)
     assert not waits.done()
     is_away = False
     assert (await waits)[0] == 200
@@ -141,13 +169,13 @@ async def test_who_waits_keeps_no_answers_from_others_and_only_so_many_wait(monk
     async with asked() as it:
         tag = await it.tag()
         of_jane = [it.start("/v1/state?wait=30", tag) for _ in range(serving.MAX_WAITS_OF_A_USER)]
-        await asyncio.sleep(0.3)
+        await it.looked(20)
         status, _, text = await it.get("/v1/state?wait=30", tag)
         assert (status, text.startswith("4 of your requests are waiting for a change")) == (429, True)
         assert [(await it.get())[0] for _ in range(3)] == [200] * 3
         tags = {name: await it.tag(token=name) for name in ("joe", "kim")}
         it.start("/v1/state?wait=30", tags["joe"], "joe")
-        await asyncio.sleep(0.3)
+        await it.looked(20)
         assert (await it.get("/v1/state?wait=30", tags["kim"], "kim"))[0] == 503
         assert (await it.get(token="kim"))[0] == 200
         assert not any(each.done() for each in of_jane)
@@ -160,7 +188,7 @@ async def test_who_waits_keeps_no_answers_from_others_and_only_so_many_wait(monk
 async def test_a_server_that_ends_lets_them_go():
     async with asked() as it:
         waits = it.start("/v1/state?wait=30", await it.tag())
-        await asyncio.sleep(0.2)
+        await it.looked()
         assert not waits.done()
         it.end = lambda: asyncio.sleep(0)
         began = time.monotonic()

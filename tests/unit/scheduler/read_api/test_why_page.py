@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from types import SimpleNamespace
 
 import msgspec
@@ -153,7 +154,7 @@ async def test_a_search_that_takes_long_ends_with_what_it_has_and_says_so(monkey
 
 
 async def test_searches_follow_one_another_and_what_is_asked_meanwhile_goes_first(monkeypatch):
-    async with slow(monkeypatch, 0.01) as (world, verdicts):
+    async with slow(monkeypatch, 0.001) as (world, verdicts):
         running, most = 0, 0
         inner = PodSearch._search
 
@@ -174,6 +175,18 @@ async def test_searches_follow_one_another_and_what_is_asked_meanwhile_goes_firs
             await asyncio.sleep(0)
         assert [each.suggestions for each in await many] == [(await why(world, "waits")).suggestions] * 4
         assert (most, turns > len(verdicts)) == (1, True)
+
+
+async def test_one_search_after_another_leaves_most_of_the_time_to_others(monkeypatch):
+    async with slow(monkeypatch, 0.01) as (world, verdicts):
+        begins = []
+        for _ in range(3):
+            before = len(verdicts)
+            assert not (await why(world, "waits")).ended_early
+            begins.append(verdicts[before])
+        of_each = len(verdicts) / 3
+        for begin, following in pairwise(begins):
+            assert following - begin >= 3 * of_each * 0.01 * 1.4, "verdicts, the rests between them, and the pause"
 
 
 async def test_it_is_found_once_for_all_who_ask_and_not_more_often_than_the_api_server_is_asked(world):
