@@ -181,8 +181,9 @@ async def test_who_waits_keeps_no_answers_from_others_and_only_so_many_wait(monk
         assert not any(each.done() for each in of_jane)
 
         of_jane[0].cancel()  # its connection is closed
-        while (await it.get("/v1/state?wait=1", tags["kim"], "kim"))[0] == 503:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            while (await it.get("/v1/state?wait=1", tags["kim"], "kim"))[0] == 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 async def test_a_server_that_ends_lets_them_go():
