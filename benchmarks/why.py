@@ -192,7 +192,7 @@ async def in_scheduler(objects: ClusterObjects) -> None:
             extender.searches._evaluator = extender._evaluator.for_trials()  # else it knows the verdicts
 
     await filters()
-    for what in ("why, first", "why, again"):
+    for what in ("live why", "the next one"):
         with measured(what):
             document = await page().of("waits", Scope("team", True), "jane")
     assert document is not None

@@ -114,6 +114,9 @@ async def test_pods_that_are_elsewhere_or_not_refused(tmp_path):
         code, out, _ = await why("held")
         assert out.splitlines()[0].startswith("default/held is on node n1 (")
         assert out.splitlines()[1:] == ["Container c holds 100 MiB of GPU 0."]
+        ended = {"status": {"phase": "Failed", "reason": "Evicted", "message": "too much memory"}}
+        await world.client.patch_merge(PODS, "held", ended, "default", subresource="status")
+        assert await why("held") == (0, "default/held has ended: Evicted: too much memory\n", "")
         code, _, err = await why("unknown")
         assert (code, "the scheduler does not know pod default/unknown" in err) == (1, True)
 
