@@ -20,7 +20,7 @@ from purser.scheduler.read_api.documents import EncodedState, digest_of
 
 MAX_LIMIT = 500
 """Elements of one answer."""
-_SORTED_AT_ONCE = 2048
+_SORTED_AT_ONCE = 512
 """Between two turns of the event loop: a millisecond's work."""
 
 _NAME = r"[^/\x00-\x20]{1,253}"
@@ -36,21 +36,35 @@ class ListKind(StrEnum):
     WAITING = "waiting"
 
 
-class Element(NamedTuple):
-    """A part of the state, encoded."""
-
-    key: str
-    """By which it is found again: of a node its name, of a pod `pod_key`."""
-    text: bytes
-    """It begins with the comma that separates it from the one before."""
-
-
 class Place(NamedTuple):
     """Where an element stands in a list."""
 
     namespace: str
     """Empty: it is a node."""
     key: str
+    """A node's name; a pod's name and uid, for two pods of one name may both be known for a while."""
+
+    def __str__(self) -> str:
+        """As clients name it."""
+        return f"{self.namespace}/{self.key}" if self.namespace else self.key
+
+
+class _Names(msgspec.Struct, frozen=True, gc=False):
+    """What of an encoded element says where it stands: a node has a name alone."""
+
+    name: str = ""
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+
+
+_names = msgspec.json.Decoder(_Names)
+
+
+def place_of(element: bytes) -> Place:
+    """Where an element stands. It begins with the comma that separates it from the one before."""
+    names = _names.decode(memoryview(element)[1:])
+    return Place(names.namespace, names.name or f"{names.pod}/{names.uid}")
 
 
 class ListQueryError(ValueError):
@@ -64,23 +78,13 @@ class ListPart(NamedTuple):
     after: Place | None
     """None: from its beginning."""
 
-    def rest_of(self, namespace: str, elements: Sequence[Element], found: int) -> Iterator[Element]:
+    def rest_of(self, namespace: str, elements: Sequence[bytes], found: int) -> Iterator[bytes]:
         """Of a namespace's elements those that follow: so many that it is known whether there are more than the limit.
         ``found``: how many others were found before."""
         start = 0
         if self.after is not None and namespace == self.after.namespace:
-            start = bisect_right(elements, self.after.key, key=lambda each: each.key)
+            start = bisect_right(elements, self.after, key=place_of)
         return islice(elements, start, start + self.limit + 1 - found)
-
-
-def pod_key(name: str, uid: str) -> str:
-    """Two pods of one name may both be known for a while."""
-    return f"{name}/{uid}"
-
-
-def place_of(namespace: str, element: Element) -> str:
-    """What a client names to go on behind an element."""
-    return f"{namespace}/{element.key}" if namespace else element.key
 
 
 def read_part(query: Mapping[str, str], kind: ListKind, namespace: str | None) -> ListPart:
@@ -100,39 +104,32 @@ def read_part(query: Mapping[str, str], kind: ListKind, namespace: str | None) -
     return ListPart(int(text), after)
 
 
-async def in_order(elements: Sequence[Element]) -> Sequence[Element]:
-    """The same by their keys."""
-    parts: list[list[Element]] = []
+async def in_order(elements: Sequence[bytes]) -> Sequence[bytes]:
+    """The same by their places."""
+    parts: list[list[bytes]] = []
     for start in range(0, len(elements), _SORTED_AT_ONCE):
-        parts.append(sorted(elements[start : start + _SORTED_AT_ONCE]))
+        parts.append(sorted(elements[start : start + _SORTED_AT_ONCE], key=place_of))
         await asyncio.sleep(0)
     if len(parts) <= 1:
         return parts[0] if parts else ()
-    found: list[Element] = []
-    for each in merge(*parts):
+    found: list[bytes] = []
+    for each in merge(*parts, key=place_of):
         found.append(each)
         if len(found) % _SORTED_AT_ONCE == 0:
             await asyncio.sleep(0)
     return found
 
 
-async def encode_list(
-    found: Sequence[Element], places: Sequence[str], limit: int, notes: Sequence[str]
-) -> EncodedState:
-    """A document of the first so many elements; ``places``: of each of them."""
-    rest = places[limit - 1] if len(found) > limit else ""
+async def encode_list(found: Sequence[bytes], limit: int, notes: Sequence[str]) -> EncodedState:
+    """A document of the first so many elements."""
+    rest = str(place_of(found[limit - 1])) if len(found) > limit else ""
     pieces = (
         b'{"items":[',
-        *without_first_comma(texts(found[:limit])),
+        *without_first_comma(found[:limit]),
         b'],"continue":%s,"notes":%s,"api_version":"%s"}'
         % (msgspec.json.encode(rest), msgspec.json.encode(notes), STATE_VERSION.encode()),
     )
     return EncodedState(f'"{(await digest_of(pieces)).hex()}"', pieces)
-
-
-def texts(elements: Iterable[Element]) -> Iterator[bytes]:
-    """As they are encoded."""
-    return (each.text for each in elements)
 
 
 def without_first_comma(elements: Iterable[bytes]) -> Iterator[bytes]:

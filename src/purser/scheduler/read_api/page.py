@@ -7,6 +7,7 @@ thousand nodes some hundred, and pods came and went meanwhile.
 A namespace's document has the pods of that namespace alone, and nothing in it names another namespace or its pods.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,15 +33,11 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.pending import PendingPod, PendingPods
 from purser.scheduler.read_api.documents import EncodedState, SharedValue, digest_of, run_in_steps
 from purser.scheduler.read_api.lists import (
-    Element,
     ListKind,
     ListPart,
     Place,
     encode_list,
     in_order,
-    place_of,
-    pod_key,
-    texts,
     without_first_comma,
 )
 from purser.scheduler.reasons import PendingReason
@@ -68,12 +65,12 @@ class _Snapshot:
     """What documents are put together of. Each element begins with the comma that separates it from the one before."""
 
     replica: StateReplica
-    nodes: list[Element] = field(default_factory=list)
-    nodes_without_pods: list[Element] = field(default_factory=list)
+    nodes: list[bytes] = field(default_factory=list)
+    nodes_without_pods: list[bytes] = field(default_factory=list)
     """The same, without the names of pods."""
-    grants: dict[str, list[Element]] = field(default_factory=dict)
+    grants: dict[str, list[bytes]] = field(default_factory=dict)
     """By namespace."""
-    waiting: dict[str, list[Element]] = field(default_factory=dict)
+    waiting: dict[str, list[bytes]] = field(default_factory=dict)
     held: dict[str, list[Grant]] = field(default_factory=dict)
     """The grants of each namespace, as they were read."""
     digest: bytes = b""
@@ -82,10 +79,10 @@ class _Snapshot:
     sequence: int = 0
     documents: Recent[Scope | None, EncodedState] = field(default_factory=lambda: Recent(MAX_DOCUMENTS))
     """Those that were asked for; None: the whole."""
-    ordered: dict[tuple[ListKind, str], Sequence[Element]] = field(default_factory=dict)
+    ordered: dict[tuple[ListKind, str], asyncio.Task[Sequence[bytes]]] = field(default_factory=dict)
     """Of each namespace whose pods were listed, those in their order."""
 
-    def by_namespace(self, kind: ListKind) -> Mapping[str, Sequence[Element]]:
+    def by_namespace(self, kind: ListKind) -> Mapping[str, Sequence[bytes]]:
         """Pods of a kind."""
         return self.grants if kind is ListKind.GRANTS else self.waiting
 
@@ -117,7 +114,7 @@ class StatePage:
         await run_in_steps(self._put_nodes(made), _NODES_AT_ONCE)
         await run_in_steps(self._put_grants(made), _PODS_AT_ONCE)
         await run_in_steps(self._put_waiting(made), _PODS_AT_ONCE)
-        made.nodes_digest = await digest_of(texts(made.nodes_without_pods))
+        made.nodes_digest = await digest_of(made.nodes_without_pods)
         made.digest = await digest_of(_pieces_of(made))
         if self._last is None or self._last.digest != made.digest:
             self._sequence = made.sequence = self._sequence + 1
@@ -127,11 +124,11 @@ class StatePage:
     def _put_nodes(self, made: _Snapshot) -> Iterator[None]:
         for name in sorted(self._cache.fleet.names()):
             if (state := self._cache.fleet.node(name)) is not None:  # else it has gone meanwhile
-                node = _element(name, self._node(state, names_pods=True))
+                node = _encode_element(self._node(state, names_pods=True))
                 names_no_pods = not any(each.disputed for each in state.devices)
                 made.nodes.append(node)
                 made.nodes_without_pods.append(
-                    node if names_no_pods else _element(name, self._node(state, names_pods=False))
+                    node if names_no_pods else _encode_element(self._node(state, names_pods=False))
                 )
             yield
 
@@ -152,7 +149,7 @@ class StatePage:
         for uid in fleet.ledger.uids():
             grant, state = fleet.ledger.grant(uid), fleet.ledger.state(uid)
             if grant is not None and state is not None:
-                element = _element(pod_key(grant.pod, uid), state_grant(grant, state, fleet.node(grant.node)))
+                element = _encode_element(state_grant(grant, state, fleet.node(grant.node)))
                 made.grants.setdefault(grant.namespace, []).append(element)
                 made.held.setdefault(grant.namespace, []).append(grant)
             yield
@@ -160,7 +157,7 @@ class StatePage:
     def _put_waiting(self, made: _Snapshot) -> Iterator[None]:
         for uid, pod in self._pending.pods():
             entry = _entry(uid, pod, self._cache.scheduler_name, knows_why=made.replica.places_pods)
-            made.waiting.setdefault(pod.namespace, []).append(_element(pod_key(pod.name, uid), entry))
+            made.waiting.setdefault(pod.namespace, []).append(_encode_element(entry))
             yield
 
     def _whole(self, snapshot: _Snapshot) -> EncodedState:
@@ -169,53 +166,50 @@ class StatePage:
     async def listed(self, kind: ListKind, scope: Scope | None, part: ListPart) -> EncodedState:
         """Some of what the newest state has, for readers of one namespace's part or the whole."""
         snapshot = await self._snapshot.current()
-        found: list[Element] = []
-        places: list[str] = []
+        found: list[bytes] = []
         async for namespace, elements in self._groups(kind, snapshot, scope, part.after):
-            for each in part.rest_of(namespace, elements, len(found)):
-                found.append(each)
-                places.append(place_of(namespace, each))
+            found.extend(part.rest_of(namespace, elements, len(found)))
             if len(found) > part.limit:
                 break
         replica = snapshot.replica if scope is None else StateReplica("", snapshot.replica.places_pods, "")
-        return await encode_list(found, places, part.limit, replica.notes)
+        return await encode_list(found, part.limit, replica.notes)
 
     async def _groups(
         self, kind: ListKind, snapshot: _Snapshot, scope: Scope | None, after: Place | None
-    ) -> AsyncIterator[tuple[str, Sequence[Element]]]:
+    ) -> AsyncIterator[tuple[str, Sequence[bytes]]]:
         """The elements of a kind, by namespace, from that of ``after`` on; nodes are in none."""
         if kind is ListKind.NODES:
             if scope is None or scope.has_all_nodes:
                 yield "", snapshot.nodes if scope is None else snapshot.nodes_without_pods
             else:
-                held: list[Element] = []
+                held: list[bytes] = []
                 await run_in_steps(self._put_held(held, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
                 yield "", held
             return
         by_namespace = snapshot.by_namespace(kind)
         for namespace in sorted(by_namespace) if scope is None else (scope.namespace,):
-            if after is None or namespace >= after.namespace:
+            if namespace in by_namespace and (after is None or namespace >= after.namespace):
                 if (kind, namespace) not in snapshot.ordered:
-                    ordered = await in_order(by_namespace.get(namespace, ()))
-                    snapshot.ordered[kind, namespace] = ordered
-                yield namespace, snapshot.ordered[kind, namespace]
+                    ordering = asyncio.ensure_future(in_order(by_namespace[namespace]))
+                    snapshot.ordered[kind, namespace] = ordering
+                yield namespace, await asyncio.shield(snapshot.ordered[kind, namespace])  # others wait for it, too
 
     async def _namespace_state(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
         replica = StateReplica("", snapshot.replica.places_pods, "")
-        grants = list(texts(snapshot.grants.get(scope.namespace, ())))
-        waiting = list(texts(snapshot.waiting.get(scope.namespace, ())))
+        grants = snapshot.grants.get(scope.namespace, ())
+        waiting = snapshot.waiting.get(scope.namespace, ())
         nodes = snapshot.nodes_without_pods
         if not scope.has_all_nodes:
             nodes = []
             await run_in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
-        nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await digest_of(texts(nodes))
+        nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await digest_of(nodes)
         digest = await digest_of([nodes_digest, *_encode_pieces(replica, (), grants, waiting)])
         known = self._sequences.get(scope)
         sequence = known[1] if known is not None and known[0] == digest else snapshot.sequence
         self._sequences.put(scope, (digest, sequence))
-        return self._document(sequence, digest, _encode_pieces(replica, texts(nodes), grants, waiting))
+        return self._document(sequence, digest, _encode_pieces(replica, nodes, grants, waiting))
 
-    def _put_held(self, nodes: list[Element], held: Sequence[Grant]) -> Iterator[None]:
+    def _put_held(self, nodes: list[bytes], held: Sequence[Grant]) -> Iterator[None]:
         by_node: dict[str, set[str]] = {}
         for grant in held:
             by_node.setdefault(grant.node, set()).update(grant.uuids)
@@ -223,7 +217,7 @@ class StatePage:
             if (state := self._cache.fleet.node(name)) is not None:
                 node = self._node(state, names_pods=False)
                 gpus = tuple(each for each in node.gpus if each.uuid in uuids)
-                nodes.append(_element(name, msgspec.structs.replace(node, gpus=gpus)))
+                nodes.append(_encode_element(msgspec.structs.replace(node, gpus=gpus)))
             yield
 
     def _document(self, sequence: int, digest: bytes, pieces: Iterable[bytes]) -> EncodedState:
@@ -233,7 +227,7 @@ class StatePage:
 
 def _pieces_of(snapshot: _Snapshot) -> Iterator[bytes]:
     grants, waiting = _all(snapshot.grants), _all(snapshot.waiting)
-    return _encode_pieces(snapshot.replica, texts(snapshot.nodes), grants, waiting)
+    return _encode_pieces(snapshot.replica, snapshot.nodes, grants, waiting)
 
 
 def _encode_pieces(
@@ -249,13 +243,13 @@ def _encode_pieces(
     yield b'],"notes":%s,"api_version":"%s"}' % (msgspec.json.encode(replica.notes), STATE_VERSION.encode())
 
 
-def _element(key: str, element: StateNode | StateGrant | StateWaiting) -> Element:
-    return Element(key, b"," + msgspec.json.encode(element))
+def _encode_element(element: StateNode | StateGrant | StateWaiting) -> bytes:
+    return b"," + msgspec.json.encode(element)
 
 
-def _all(by_namespace: Mapping[str, Sequence[Element]]) -> Iterator[bytes]:
+def _all(by_namespace: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
     for namespace in sorted(by_namespace):
-        yield from texts(by_namespace[namespace])
+        yield from by_namespace[namespace]
 
 
 def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> StateWaiting:
