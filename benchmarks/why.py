@@ -4,10 +4,12 @@
 
 Prints the time of each step, and how much of it the processor worked, which counts where others work beside: reading
 the file, the cluster of it, the verdicts, reasons and suggestions; the same question to a decision log of the same
-nodes and shares. Then that of the whole command, in a process of its own.
+nodes and shares; the read API's document on the pod, of the running scheduler's own state, and what kube-scheduler
+waits for an answer beside such a search and without one. Then that of the whole command, in a process of its own.
 """
 
 import argparse
+import asyncio
 import io
 import json
 import os
@@ -16,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -46,7 +49,21 @@ from purser.core.model import (
 from purser.core.names import INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Evaluator, kernels
 from purser.core.placement.mix import Mix
+from purser.core.policy.settings import DEFAULT_POLICIES
+from purser.kube import Client, EventRecorder
+from purser.kube.failures import ObjectFailures
+from purser.kube.objects import Pod
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
+from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.kube.store import StaticStore
+from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining import Explainer, LogFile, explain_from_log
+from purser.scheduler.extender import KubeExtender
+from purser.scheduler.extender_api import ExtenderArgs
+from purser.scheduler.keys import GrantKeys
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.read_api import SharedReads, WhyPage
+from purser.scheduler.read_api.page import Scope
 
 MEMORY_MIB = 81920
 
@@ -120,6 +137,74 @@ def decision_log(objects: ClusterObjects) -> bytes:
     return MAGIC + b"".join(map(encode, Transcript(LoggedNames()).records(notes)))
 
 
+class NoKeys:
+    """Nothing is signed."""
+
+    async def refresh(self) -> None:
+        """There are none."""
+
+
+class Stored:
+    """In the place of a client: the API server has the pods that were read."""
+
+    failures = ObjectFailures()
+
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        self._pods = {each.metadata.name: each for each in pods}
+
+    async def get(self, resource: object, name: str, namespace: str) -> Pod:
+        return self._pods[name]
+
+
+async def in_scheduler(objects: ClusterObjects) -> None:
+    """The document on the pod that waits; then filter for pods that fit, alone and beside searches."""
+    cache, failures, metrics = ClusterCache(None), ObjectFailures(), SchedulerMetrics()
+    stores = (
+        StaticStore(PODS, objects.pods, failures),
+        StaticStore(NODES, objects.nodes, failures),
+        StaticStore(RESOURCE_QUOTAS, (), failures),
+        StaticStore(NAMESPACES, (), failures),
+    )
+    cache.take(*stores)
+    client = cast(Client, Stored(objects.pods))
+    events = EventRecorder(client, "purser-scheduler", "here")
+    extender = KubeExtender(client, cache, cast(GrantKeys, NoKeys()), DEFAULT_POLICIES, metrics, events)
+    names = cache.fleet.names()
+
+    def page() -> WhyPage:
+        """New for each answer: a page keeps them for a second."""
+        reads = SharedReads(cache.clock)
+        return WhyPage(client, cache, extender.pending, extender.searches.search, lambda: True, reads)
+
+    async def filters() -> list[float]:
+        times = []
+        for number in range(100):
+            asked = msgspec.convert(pod(f"fits-{number}", 1000 + number), Pod)
+            due = time.perf_counter() + 0.01
+            await asyncio.sleep(0.01)
+            await extender.filter(ExtenderArgs(asked, list(names)))
+            times.append(1000 * (time.perf_counter() - due))  # with what it waited for its turn
+        return sorted(times)
+
+    async def searches() -> None:
+        while True:
+            await page().of("waits", Scope("team", True), "jane")
+            extender.searches._evaluator = extender._evaluator.for_trials()  # else it knows the verdicts
+
+    await filters()
+    for what in ("live why", "the next one"):
+        with measured(what):
+            document = await page().of("waits", Scope("team", True), "jane")
+    assert document is not None
+    print(f"document of {document.length} bytes: {document.pieces[0][:4000].decode()}")
+    alone = await filters()
+    search = asyncio.ensure_future(searches())
+    beside = await filters()
+    search.cancel()
+    for what, times in (("alone", alone), ("beside searches", beside)):
+        print(f"filter {what}: median {times[50]:.1f} ms, 95% {times[95]:.1f} ms, longest {times[-1]:.1f} ms")
+
+
 @contextmanager
 def measured(what: str) -> Iterator[None]:
     """Print how long it took, and how long the processor worked for it."""
@@ -157,6 +242,7 @@ def main() -> None:
     print(f"log of {len(log) / 1e6:.0f} MB")
     for each in found.suggestions:
         print(f"- {each.text}")
+    asyncio.run(in_scheduler(objects))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cluster.json"
         file.write_bytes(text)

@@ -14,18 +14,26 @@ from purser.core.state import (
     ROLLOUT_VERSION,
     STATE_VERSION,
     ClusterState,
+    GrantList,
     NodeDetails,
+    NodeList,
     PodDetails,
+    PodWhy,
     Rollout,
     StateEvents,
+    WaitingList,
 )
 
 REPOSITORY = Path(__file__).parents[1]
 _DOCUMENTS = {
     Path("docs/read-api.schema.json"): (f"State {STATE_VERSION}", ClusterState),
     Path("docs/read-api-node.schema.json"): (f"Node {STATE_VERSION}", NodeDetails),
+    Path("docs/read-api-nodes.schema.json"): (f"Nodes {STATE_VERSION}", NodeList),
+    Path("docs/read-api-grants.schema.json"): (f"Grants {STATE_VERSION}", GrantList),
+    Path("docs/read-api-waiting.schema.json"): (f"Waiting {STATE_VERSION}", WaitingList),
     Path("docs/read-api-rollout.schema.json"): (f"Rollout {ROLLOUT_VERSION}", Rollout),
     Path("docs/read-api-pod.schema.json"): (f"Pod {STATE_VERSION}", PodDetails),
+    Path("docs/read-api-why.schema.json"): (f"Why {STATE_VERSION}", PodWhy),
     Path("docs/read-api-events.schema.json"): (f"Events {STATE_VERSION}", StateEvents),
 }
 

@@ -71,9 +71,13 @@ async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tm
         assert (code, "large" in out) == (0, True)
         code, out, err = await beside("why", "large", *of_scheduler)
         assert (code, err) == (0, "")
-        first, _, head, reason, *_ = out.splitlines()
-        assert first.startswith("default/large waits: ") and "too small for 20000 MiB" in first
-        assert (head.split(), reason.split()) == (["NODES", "REASON", "OF"], ["2", "CardInsufficientMemory", "Purser"])
+        first, _, head, reason, _, lead, change, *_ = out.splitlines()
+        assert first == "default/large waits: it fits none of 2 nodes"
+        assert head.split() == ["NODES", "GPUS", "REASON", "OF", "WHAT"]
+        assert reason.split()[:4] == ["2", "8", "CardInsufficientMemory", "Purser"]
+        assert "too small for 20000 MiB" in reason
+        assert lead.startswith("This change makes the pod fit now.")
+        assert change.startswith("- container c requests nvidia.com/gpumem: ")
         code, out, _ = await beside("top", "--once", "-o", "json", "-n", "empty", *of_scheduler)
         part = json.loads(out)
         assert (code, part["nodes"], part["grants"], part["waiting"]) == (0, other["nodes"], [], [])

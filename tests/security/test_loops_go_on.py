@@ -180,6 +180,7 @@ STARTED_OTHERWISE = {
         LeadershipGate.wait_until_open: self._reopen
         AccessControl.verdict: self._review
         SharedValue.current: self._remake
+        StatePage._groups: in_order
         SharedAnswer.__init__: asking
         _serve: asyncio.to_thread
         _run_concurrently: one

@@ -16,7 +16,7 @@ from purser.kube.clock import SystemClock
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES
 from purser.lab.apiserver import ApiServer, User
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api import AccessControl, NodePage, ObjectPage, read_api_app, serving
+from purser.scheduler.read_api import AccessControl, NodePage, ObjectPage, SharedReads, read_api_app, serving
 from purser.scheduler.read_api.documents import EncodedState
 from purser.telemetry import listening
 from tests.unit.scheduler.test_server_run import NAMESPACE, SETTINGS, World
@@ -76,16 +76,27 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                     status, _, said = await get(path, Authorization="Bearer viewer")
                     assert (status, "no node of this name" in said) == (404, True)
                 part = f"/v1/namespaces/{NAMESPACE}"
-                for path in ("pods/p", "events?uid=u"):
+                for path in ("pods/p", "pods/p/why", "events?uid=u"):
                     assert (await get(f"{part}/{path}"))[0] == 401
                     assert (await get(f"{part}/{path}", Authorization="Bearer nobody"))[0] == 403
                 assert (await get(f"{part}/pods/p", Authorization="Bearer viewer"))[0] == 404
+                assert (await get(f"{part}/pods/p/why", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(f"{part}/pods/P%2Fq", Authorization="Bearer viewer"))[0] == 404
                 found = await get(f"{part}/events?kind=Pod&name=p", Authorization="Bearer viewer")
                 assert found[::2] == (200, '{"events":[],"api_version":"v1"}')
                 for query in ("", "?other=x", "?name=", "?uid=u,involvedObject.name=p", "?name=a%3Db"):
                     status, _, said = await get(f"{part}/events{query}", Authorization="Bearer viewer")
                     assert (status, "name the object" in said) == (400, True), query
+                for query in ("limit=0", "limit=501", "continue=%0A", "continue=a%2Fb%2Fc"):
+                    status, _, said = await get(f"/v1/nodes?{query}", Authorization="Bearer viewer")
+                    assert (status, said.startswith(f"{query.partition('=')[0]} must be ")) == (400, True)
+                empty = '{"items":[],"continue":"","notes":[],"api_version":"v1"}'
+                for kind in ("nodes", "grants", "waiting"):
+                    for path in (f"/v1/{kind}", f"{part}/{kind}?limit=1"):
+                        status, headers, said = await get(path, Authorization="Bearer viewer")
+                        assert (status, said) == (200, empty), path
+                        known = {"Authorization": "Bearer viewer", "If-None-Match": headers["ETag"]}
+                        assert (await get(path, **known))[0] == 304
                 assert (await get("/v1/other", Authorization="Bearer viewer"))[0] == 404
                 assert (await get(method="POST", Authorization="Bearer viewer"))[0] == 405
                 assert any("subjectaccessreviews" in path for _, path in world.writes)
@@ -103,7 +114,12 @@ class Answers:
     async def pod(self, *_):
         return self.of("")
 
-    events = pod
+    events = listed = pod
+
+
+class AnyWhy:
+    async def of(self, *_):
+        return EncodedState('"any"', (b"{}",))
 
 
 WHOLE, PODS_OF_A, EVENTS_OF_A, PODS_OF_B = "/v1/state", "pods of a", "events of a", "pods of b"
@@ -111,9 +127,16 @@ RIGHTS_BY_PATH = {
     "/v1/state": {WHOLE},
     "/v1/rollout": {WHOLE},
     "/v1/nodes/n": {WHOLE},
+    "/v1/nodes": {WHOLE},
+    "/v1/grants": {WHOLE},
+    "/v1/waiting": {WHOLE},
+    "/v1/namespaces/a/nodes": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/grants": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/waiting": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/state": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/nodes/n": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/pods/p": {WHOLE, PODS_OF_A},
+    "/v1/namespaces/a/pods/p/why": {WHOLE, PODS_OF_A},
     "/v1/namespaces/a/events?uid=u": {EVENTS_OF_A},
 }
 """Each of the rights suffices."""
@@ -134,7 +157,9 @@ async def test_each_path_is_for_those_with_the_right_to_it(right):
         api.intercept(review)
         async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
             every = Answers()
-            app = read_api_app(AccessControl(client, SystemClock()), every, every, every, every, SchedulerMetrics())
+            app = read_api_app(
+                AccessControl(client, SystemClock()), every, every, every, AnyWhy(), every, SchedulerMetrics()
+            )
             routes = {route.resource.canonical for route in app.router.routes()}
             assert len(routes) == len(RIGHTS_BY_PATH), "a path is missing in the table above"
             headers = {"Authorization": "Bearer viewer"}
@@ -184,7 +209,8 @@ async def large():
                 AccessControl(client, SystemClock()),
                 LargePage(),
                 NodePage(None),
-                ObjectPage(client, None, SystemClock()),
+                ObjectPage(client, None, SharedReads(SystemClock())),
+                None,
                 LargePage(),
                 SchedulerMetrics(),
             )

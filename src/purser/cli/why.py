@@ -54,8 +54,8 @@ shows how many of the object's pods wait and explains the first one. If the obje
 object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod,
 including the changes by Purser's webhook.
 
-With --scheduler, the command gets the reasons from the read API of Purser's scheduler (see "Read API" in the
-documentation).
+With --scheduler, the command gets the reasons, and changes of the pod that the scheduler has tried, from the read API
+of Purser's scheduler (see "Read API" in the documentation).
 
 The command only reads the cluster and only needs the right to list pods and nodes. It also works in clusters that do
 not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE, or by:
@@ -130,7 +130,7 @@ def why(
             fail("--scheduler cannot be used with --kubeconfig, --context or --from", MISUSED)
         if kind != "Pod" or manifest is not None:
             fail("--scheduler explains only pods: use the name of a pod, or omit --scheduler", MISUSED)
-        print_scheduler_reasons(api, namespace or "default", name, output)
+        print_scheduler_reasons(api, namespace or "default", name, output, explanation_lines)
         return
     import gc
 
@@ -288,9 +288,14 @@ def _print_notes(notes: "Iterable[str]") -> None:
 
 
 def explanation_lines(
-    found: "Explanation", output: OutputFormat = OutputFormat.TABLE, width: int | None = None
+    found: "Explanation",
+    output: OutputFormat = OutputFormat.TABLE,
+    width: int | None = None,
+    *,
+    is_live: bool = False,
 ) -> "Iterator[str]":
-    """What is printed of an explanation. ``width``: as `table_lines` takes it."""
+    """What is printed of an explanation. ``width``: as `table_lines` takes it; ``is_live``: the scheduler itself has
+    tried its changes."""
     yield _line(_summary(found))
     if found.obstacle is not None and found.obstacle.remedy:
         yield found.obstacle.remedy
@@ -306,7 +311,7 @@ def explanation_lines(
         yield from table_lines(found.reasons, _columns(), output, width=width)
     if found.reasons and not (found.fits or found.objection):
         yield ""
-        yield _changes_text(found)
+        yield _changes_text(found, is_live=is_live)
     for each in found.suggestions:
         yield _line(f"- {each.text}: {_places_text(each)}")
 
@@ -322,8 +327,10 @@ def _without_gates(found: "Explanation") -> str:
     return ""
 
 
-def _changes_text(found: "Explanation") -> str:
+def _changes_text(found: "Explanation", *, is_live: bool) -> str:
     if not found.suggestions:
+        if is_live:
+            return _NO_LIVE_CHANGE
         return _NO_PAST_CHANGE if found.at else _NO_CHANGE
     if len(found.suggestions) == 1:
         return _ONE_PAST_CHANGE if found.at else _ONE_CHANGE
@@ -338,6 +345,7 @@ _ONE_CHANGE = (
     "This change makes the pod fit now, and is the smallest of its kind. It was tried with the scheduler's own code:"
 )
 _NO_CHANGE = "None of the changes that purser why tries makes the pod fit now."
+_NO_LIVE_CHANGE = "None of the changes that the scheduler tries makes the pod fit now."
 _PAST_CHANGES = (
     "Each of these changes alone would have made the pod fit, and was the smallest of its kind. Each was "
     "tried with the scheduler's own code:"
@@ -356,6 +364,8 @@ _OUTDATED_OR_UNCHECKED = (
 
 def _places_text(found: "Suggestion") -> str:
     others = found.fits - len(found.examples)
+    if not found.examples:
+        return f"the pod then fits on {found.fits} node{'' if found.fits == 1 else 's'}"
     return f"the pod then fits on {', '.join(found.examples)}{f' and {others} more' if others else ''}"
 
 

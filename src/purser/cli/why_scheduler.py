@@ -1,33 +1,142 @@
-"""`purser why --scheduler`: the reasons that Purser's scheduler itself has, by its read API."""
+"""`purser why --scheduler`: the reasons that Purser's scheduler itself has, and what it has tried, by its read API."""
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
+from purser.cli.cluster_source import answer_of
 from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, table_lines, terminal_width
-from purser.cli.read_api import read_state
 
 if TYPE_CHECKING:
-    from purser.core.state import ClusterState, StateGrant, StateReason, StateWaiting
+    from purser.core.state import ClusterState, PodWhy, StateGrant, StateReason, StateWaiting
+    from purser.scheduler.explaining import Explanation
     from purser.top.asking import ReadApi
 
 
-def print_scheduler_reasons(api: "ReadApi", namespace: str, name: str, output: OutputFormat) -> None:
-    """Print what the scheduler knows of a pod; ends the command where it knows none of that name."""
+class ExplanationLines(Protocol):
+    """What is printed of an explanation: `purser.cli.why.explanation_lines`."""
+
+    def __call__(
+        self, found: "Explanation", output: OutputFormat, width: int | None, *, is_live: bool
+    ) -> Iterator[str]:
+        """The lines."""
+        ...
+
+
+def print_scheduler_reasons(
+    api: "ReadApi", namespace: str, name: str, output: OutputFormat, lines_of: ExplanationLines
+) -> None:
+    """Print what the scheduler finds out about a pod; ends the command where it knows none of that name."""
     import msgspec
 
-    state = read_state(api)
+    answer = _ask(api, namespace, name)
+    if answer.why is None:
+        _print_state(answer.state, namespace, name, output)
+        return
+    for note in _notes(answer.why):
+        print(f"purser: {_line(note)}", file=sys.stderr)
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
+        dump(msgspec.to_builtins(answer.why), DocumentFormat(output.value))
+        return
+    for line in _why_lines(answer, output, lines_of):
+        print(line)
+
+
+class _Answer(NamedTuple):
+    why: "PodWhy | None"
+    """None: the scheduler knows no such pod, or is of a version that cannot tell."""
+    state: "ClusterState | None"
+    """Where that says more."""
+
+
+def _ask(api: "ReadApi", namespace: str, name: str) -> _Answer:
+    from purser.core.state import WhyState
+    from purser.top.asking import StateReader
+
+    async def ask() -> _Answer:
+        async with StateReader(api) as reader:
+            why = await reader.read_why(namespace, name)
+            is_enough = why is not None and why.state is not WhyState.PLACED
+            return _Answer(why, None if is_enough else await reader.read())
+
+    return answer_of(ask())
+
+
+def _notes(found: "PodWhy") -> Iterator[str]:
+    yield from found.notes
+    if found.ended_early:
+        yield "the scheduler ended its search early, so other changes may make the pod fit, too"
+
+
+def _why_lines(answer: _Answer, output: OutputFormat, lines_of: ExplanationLines) -> Iterator[str]:
+    found, state = answer
+    assert found is not None
+    held = _find_grant(state, found.namespace, found.pod)
+    if held is not None:
+        yield from _grant_lines(held)
+        return
+    last = f"Last message from scheduler {found.scheduler}: {found.last_message}"
+    if found.fits:
+        nodes = f"{found.fits} of {found.nodes} node{'' if found.nodes == 1 else 's'}"
+        yield _line(f"{found.namespace}/{found.pod} waits, but Purser does not reject it: it fits {nodes} now")
+    else:
+        yield from lines_of(_explanation_of(found), output, terminal_width(output), is_live=True)
+    if found.last_message and (found.fits or found.objection):
+        yield _line(last)
+    if found.reasons and not found.fits:
+        yield ""
+        yield _MORE_CHANGES
+
+
+_MORE_CHANGES = (
+    "To try other changes, such as labels, tolerations, quotas and pods that end, run purser why with a kubeconfig."
+)
+
+
+def _explanation_of(found: "PodWhy") -> "Explanation":
+    """The same in the words of `purser why`."""
+    from purser.core.explaining.grouping import ReasonCount
+    from purser.scheduler.explaining import ChangeKind, Explanation, SuggestedChange, Suggestion
+
+    return Explanation(
+        found.namespace,
+        found.pod,
+        found.scheduler,
+        found.state.capitalize(),
+        found.node,
+        found.nodes,
+        objection=found.objection,
+        reasons=tuple(
+            ReasonCount(each.by, each.reason, each.nodes, each.gpus, each.text, each.examples) for each in found.reasons
+        ),
+        suggestions=tuple(
+            Suggestion(ChangeKind(each.kind), each.text, SuggestedChange(), each.fits, each.examples)
+            for each in found.suggestions
+        ),
+    )
+
+
+def _print_state(state: "ClusterState | None", namespace: str, name: str, output: OutputFormat) -> None:
+    """What the state says: all that schedulers of before can tell."""
+    import msgspec
+
+    assert state is not None
     waiting = [each for each in state.waiting if (each.namespace, each.pod) == (namespace, name)]
-    held = [each for each in state.grants if (each.namespace, each.pod) == (namespace, name)]
-    if not waiting and not held:
+    held = _find_grant(state, namespace, name)
+    if not waiting and held is None:
         _fail_unknown_pod(state, namespace, name)
     for note in state.notes if waiting else ():
         print(f"purser: {_line(note)}", file=sys.stderr)
     if output in (OutputFormat.JSON, OutputFormat.YAML):
-        dump(msgspec.to_builtins((waiting or held)[0]), DocumentFormat(output.value))
+        dump(msgspec.to_builtins(waiting[0] if waiting else held), DocumentFormat(output.value))
         return
-    for line in _waiting_lines(waiting[0], output) if waiting else _grant_lines(held[0]):
+    for line in _waiting_lines(waiting[0], output) if waiting else () if held is None else _grant_lines(held):
         print(line)
+
+
+def _find_grant(state: "ClusterState | None", namespace: str, name: str) -> "StateGrant | None":
+    grants = () if state is None else state.grants
+    return next((each for each in grants if (each.namespace, each.pod) == (namespace, name)), None)
 
 
 def _fail_unknown_pod(state: "ClusterState", namespace: str, name: str) -> NoReturn:

@@ -104,6 +104,11 @@ class PendingPods:
             if (pod := self._pods.get(uid)) is not None:
                 yield uid, pod
 
+    def message(self, uid: str) -> str:
+        """What kube-scheduler was told of a pod; empty: nothing, or the pod does not wait."""
+        pod = self._pods.get(uid)
+        return "" if pod is None else pod.message
+
     def judged(self, uid: str, nodes_by_reason: Mapping[str, int], message: str = "", suggestion: str = "") -> None:
         """kube-scheduler asked about it: on so many nodes it does not fit for each reason; it fits where there is none.
         What most nodes lack is why it waits. ``message``: what kube-scheduler is told; ``suggestion``: what is still

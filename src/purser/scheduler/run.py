@@ -56,7 +56,9 @@ from purser.scheduler.read_api import (
     NodePage,
     ObjectPage,
     RolloutPage,
+    SharedReads,
     StatePage,
+    WhyPage,
     read_api_app,
 )
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
@@ -327,8 +329,11 @@ async def _answer_reads(
 
     page = StatePage(parts.cache, parts.extender.pending, replica, clock)
     rollouts = RolloutPage(client, parts.nodes.store.values, clock)
-    objects = ObjectPage(client, parts.cache, clock)
-    app = read_api_app(AccessControl(client, clock), page, NodePage(parts.cache), objects, rollouts, metrics)
+    reads, extender = SharedReads(clock), parts.extender
+    objects = ObjectPage(client, parts.cache, reads)
+    why = WhyPage(client, parts.cache, extender.pending, extender.searches.search, lambda: extender.places_pods, reads)
+    nodes, access = NodePage(parts.cache), AccessControl(client, clock)
+    app = read_api_app(access, page, nodes, objects, why, rollouts, metrics)
     return await stack.enter_async_context(
         listening(app, server.read_api_address, server.read_api_port, keeper.new_context(), READ_API_LIMITS)
     )

@@ -18,6 +18,7 @@ from purser.core.state import (
     ClusterState,
     NodeDetails,
     PodDetails,
+    PodWhy,
     Rollout,
     StateEvent,
     StateEvents,
@@ -50,6 +51,7 @@ _states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_
 _rollouts = JsonReader(Rollout, "the scheduler's rollout document", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
 _nodes = JsonReader(NodeDetails, "a node's details", max_bytes=MAX_NODE_ANSWER_BYTES)
 _pods = JsonReader(PodDetails, "a pod's details", max_bytes=MAX_OBJECT_ANSWER_BYTES)
+_whys = JsonReader(PodWhy, "why a pod waits", max_bytes=MAX_OBJECT_ANSWER_BYTES)
 _events = JsonReader(StateEvents, "the events about an object", max_bytes=MAX_OBJECT_ANSWER_BYTES)
 
 
@@ -116,6 +118,11 @@ def read_pod_details(text: bytes) -> PodDetails:
     return _pods.read(text)
 
 
+def read_why(text: bytes) -> PodWhy:
+    """What a scheduler answered on why a pod waits. Raises `UnreadableError`."""
+    return _whys.read(text)
+
+
 def read_events(text: bytes) -> StateEvents:
     """What a scheduler answered on the events about an object. Raises `UnreadableError`."""
     return _events.read(text)
@@ -175,6 +182,12 @@ class StateReader:
         `read` does."""
         url = f"{self._root}/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         return await self._get_known(url, read_pod_details, MAX_OBJECT_ANSWER_BYTES)
+
+    async def read_why(self, namespace: str, name: str) -> PodWhy | None:
+        """Why a pod waits, or where it is; None: there is no such pod, or the scheduler is of a version that cannot
+        tell. Raises as `read` does."""
+        url = f"{self._root}/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}/why"
+        return await self._get_known(url, read_why, MAX_OBJECT_ANSWER_BYTES)
 
     async def read_events(self, namespace: str, about: Mapping[str, str]) -> StateEvents | None:
         """The events about an object, as `StateSource.events` has it; None: the scheduler is of a version that does not

@@ -34,6 +34,17 @@ V1_NODE = {
 
 V1_POD = {"PodDetails": "name uid steps api_version", "StateStep": "name time seconds"}
 V1_EVENTS = {"StateEvents": "events api_version", "StateEvent": "reason message type count seen_at component"}
+V1_WHY = {
+    "PodWhy": "namespace pod uid scheduler state node nodes fits objection reasons suggestions ended_early message "
+    "last_message notes api_version",
+    "WhyReason": "by reason nodes gpus text examples",
+    "WhySuggestion": "kind text fits examples",
+}
+V1_LISTS = {
+    "nodes": {"NodeList": "items continue notes api_version"},
+    "grants": {"GrantList": "items continue notes api_version"},
+    "waiting": {"WaitingList": "items continue notes api_version"},
+}
 
 
 def test_the_schema_is_that_of_the_types():
@@ -48,6 +59,8 @@ def test_the_schema_is_that_of_the_types():
         ("read-api-node.schema.json", V1_NODE),
         ("read-api-pod.schema.json", V1_POD),
         ("read-api-events.schema.json", V1_EVENTS),
+        ("read-api-why.schema.json", V1_WHY),
+        *((f"read-api-{name}.schema.json", fields) for name, fields in V1_LISTS.items()),
     ],
 )
 def test_no_field_of_the_version_is_missing(page, document):

@@ -48,6 +48,8 @@ def answering(state=STATE, tag='"1"'):
     seen = []
 
     async def handle(request):
+        if request.path.endswith("/why"):
+            return web.Response(status=404, text="404: Not Found")  # as schedulers of before
         seen.append((request.path, request.headers["Authorization"], request.headers.get("If-None-Match")))
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304)

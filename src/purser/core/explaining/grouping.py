@@ -55,10 +55,17 @@ def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[Reason
 
 
 def grouped_refusals(
-    refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, *, idle_only: bool, quota: str = ""
+    refusals: Mapping[str, Refusal],
+    request: PodRequest,
+    fleet: Fleet,
+    *,
+    idle_only: bool,
+    quota: str = "",
+    names_pods: bool = True,
 ) -> list[ReasonCount]:
-    """Of Purser's decision, by node, for operators: pods of any namespace are named. ``idle_only``: the pod's policy
-    takes only unused GPUs; ``quota``: the sentence on the namespace's quota, empty: there is none."""
+    """Of Purser's decision, by node. ``idle_only``: the pod's policy takes only unused GPUs; ``quota``: the sentence on
+    the namespace's quota, empty: there is none; ``names_pods``: an operator reads it, so that pods of any namespace are
+    named."""
     nodes: dict[Reason, list[str]] = {}
     for name, refusal in refusals.items():
         for reason, _ in refusal.counts:
@@ -72,7 +79,7 @@ def grouped_refusals(
             f"{each.text} ({quota})" if quota and each.reason is Reason.QUOTA_NOT_FIT else each.text,
             tuple(sorted(nodes[each.reason])[:EXAMPLES]),
         )
-        for each in clauses(refusals, request, fleet, idle_only=idle_only, names_pods=True)
+        for each in clauses(refusals, request, fleet, idle_only=idle_only, names_pods=names_pods)
     ]
 
 

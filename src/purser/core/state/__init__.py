@@ -4,6 +4,8 @@
 - ``building``: its parts, made of fleet and ledger.
 - ``node_documents``, ``node_details``: the same for the document on one node, `GET /v1/nodes/NAME`.
 - ``object_documents``: those on one pod, `GET /v1/namespaces/NAMESPACE/pods/NAME`, and on events about an object.
+- ``list_documents``: lists of what the state has, some at a time.
+- ``why_documents``: that on why one pod waits, `GET /v1/namespaces/NAMESPACE/pods/NAME/why`.
 - ``rollout``: a document of its own, on what the operator rolls out.
 """
 
@@ -22,6 +24,7 @@ from purser.core.state.documents import (
     StateShare,
     StateWaiting,
 )
+from purser.core.state.list_documents import GrantList, NodeList, WaitingList
 from purser.core.state.node_details import details_of_gpus, node_details
 from purser.core.state.node_documents import (
     MAX_LINKED_GPUS,
@@ -47,6 +50,7 @@ from purser.core.state.rollout import (
     rollout,
     rollout_node,
 )
+from purser.core.state.why_documents import PodWhy, WhyReason, WhyState, WhySuggestion
 
 __all__ = [
     "ADVICE",
@@ -54,8 +58,11 @@ __all__ = [
     "ROLLOUT_VERSION",
     "STATE_VERSION",
     "ClusterState",
+    "GrantList",
     "NodeDetails",
+    "NodeList",
     "PodDetails",
+    "PodWhy",
     "Rollout",
     "RolloutCondition",
     "RolloutCounts",
@@ -82,6 +89,10 @@ __all__ = [
     "StateShare",
     "StateStep",
     "StateWaiting",
+    "WaitingList",
+    "WhyReason",
+    "WhyState",
+    "WhySuggestion",
     "details_of_gpus",
     "node_details",
     "rollout",

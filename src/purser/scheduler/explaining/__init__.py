@@ -14,13 +14,14 @@
   the largest and the fewest are found.
 - ``logged``: the same of a scheduler's decision log.
 - ``advising``: the running scheduler tells pods that wait what change of their own would make them fit; ``live_judge``:
-  its verdict on a changed pod.
+  its verdict on a changed pod. ``asking``: the same for one pod, when somebody asks the read API.
 - ``overview``: the whole cluster as the state document, and of all pods that wait the reasons.
 
 Not here: the filters themselves and how reasons are counted (`purser.core.explaining`).
 """
 
 from purser.scheduler.explaining.advising import PodAdvisor
+from purser.scheduler.explaining.asking import PodSearch, SearchedPod
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
 from purser.scheduler.explaining.explainer import Explainer
@@ -40,6 +41,8 @@ __all__ = [
     "Obstacle",
     "Overview",
     "PodAdvisor",
+    "PodSearch",
+    "SearchedPod",
     "SuggestedChange",
     "Suggestion",
     "UnknownPodError",

@@ -127,6 +127,11 @@ class PodAdvisor:
         nodes = [name for name in way.nodes if name in node_names]
         return bool(self._feasibility.evaluate(way.request, nodes, scored=False).fits)
 
+    def node_names(self, pod_uid: str) -> list[str] | None:
+        """The nodes that kube-scheduler asked about last; None: it was not refused."""
+        known = self._waiting.get(pod_uid)
+        return None if known is None else known.node_names
+
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
         self._waiting.pop(pod_uid)

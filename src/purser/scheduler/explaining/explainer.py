@@ -35,7 +35,7 @@ _MAX_NAMED = 3
 _ADMISSION_UNKNOWN = (
     "LimitRanges, other ResourceQuotas and other webhooks are not checked; kubectl create --dry-run=server checks them"
 )
-_BEING_DELETED = "it is being deleted, so no scheduler places it"
+BEING_DELETED = "it is being deleted, so no scheduler places it"
 
 
 class Explainer:
@@ -122,7 +122,7 @@ class Explainer:
             choice, held_by = choice_of(cluster, pod), self._obstacle(pod)
             return msgspec.structs.replace(head, state="Placed", choice=choice, obstacle=held_by, notes=cluster.notes)
         if meta.deletion_timestamp:
-            return msgspec.structs.replace(head, objection=_BEING_DELETED, notes=cluster.notes)
+            return msgspec.structs.replace(head, objection=BEING_DELETED, notes=cluster.notes)
         if spec.scheduling_gates:
             return self._explained_gated(pod, head)
         found = cluster.judge(pod)

@@ -29,13 +29,17 @@ class Judgement(msgspec.Struct, frozen=True):
     """The sentence on the namespace's quota, where that is in the way."""
 
 
-def reason_counts(found: Judgement, fleet: Fleet, policy: PolicySettings) -> tuple[ReasonCount, ...]:
+def reason_counts(
+    found: Judgement, fleet: Fleet, policy: PolicySettings, *, names_pods: bool = True
+) -> tuple[ReasonCount, ...]:
     """A verdict in few lines, those of most nodes first; a cordon after another reason of as many nodes, since it ends
-    without a change to the pod. ``policy``: of pods that name none."""
+    without a change to the pod. ``policy``: of pods that name none; ``names_pods``: an operator reads it."""
     reasons = grouped_rejections(found.rejections)
     if found.request is not None and found.refusals:
         idle_only = GpuPolicy.MUTEX in policy.gpu_policy(found.request)
-        reasons += grouped_refusals(found.refusals, found.request, fleet, idle_only=idle_only, quota=found.quota)
+        reasons += grouped_refusals(
+            found.refusals, found.request, fleet, idle_only=idle_only, quota=found.quota, names_pods=names_pods
+        )
     return tuple(sorted(reasons, key=lambda each: (-each.nodes, each.reason == FilterReason.UNSCHEDULABLE)))
 
 

@@ -312,7 +312,7 @@ class KnownCluster:
 
     def _quota(self, request: PodRequest, found: Evaluation) -> str:
         over = any(reason is Reason.QUOTA_NOT_FIT for each in found.refusals.values() for reason, _ in each.counts)
-        return self._feasibility.exceeded_quota(request, found) if over else ""
+        return self._feasibility.exceeded_quota(request, found.refusals) if over else ""
 
     def note(self, pod: Pod) -> str:
         """What keeps a pod from nodes, perhaps, and is not looked at; empty: nothing."""

@@ -38,7 +38,7 @@ from purser.kube.resources import PODS, node_ref
 from purser.scheduler.binding import RESOLVE_PERIOD_S, Binder, BindError
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.decision_log import NO_LOG, DecisionLog
-from purser.scheduler.explaining import PodAdvisor
+from purser.scheduler.explaining import PodAdvisor, PodSearch
 from purser.scheduler.extender.early_nominations import EarlyNominations
 from purser.scheduler.extender.requeue_hints import RequeueHints
 from purser.scheduler.extender_api import (
@@ -99,6 +99,8 @@ class KubeExtender:
         self._advisor = PodAdvisor(
             cache, evaluator, reservations, events, client.failures, lambda: gate.is_open, self.pending.advised
         )
+        self.searches = PodSearch(cache, evaluator, reservations, self._advisor.node_names)
+        """What would make a pod fit, for readers of the state."""
         self._early_nominations = EarlyNominations(client, cache, feasibility, reservations, gate, metrics)
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._was_active = False

@@ -6,7 +6,7 @@ from purser.core.decisions.notes import DecisionInputs
 from purser.core.fleet import NominatedUsage
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand, remaining_quota
 from purser.core.model import GpuPolicy, PodRequest
-from purser.core.placement import Evaluation, Evaluator, PolicySettings, demand_over_quota, explain
+from purser.core.placement import Evaluation, Evaluator, PolicySettings, Refusal, demand_over_quota, explain
 from purser.core.placement.yielding import without_kept_nodes
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.decision_log import NO_LOG, DecisionLog
@@ -72,18 +72,18 @@ class Feasibility:
     def explain(self, request: PodRequest, found: Evaluation) -> str:
         """Why no node fits, for kube-scheduler's event and condition on the pod."""
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
-        quota = self.exceeded_quota(request, found)
+        quota = self.exceeded_quota(request, found.refusals)
         fleet, lists = self._cache.fleet, self._evaluator.lists
         return explain(found.refusals, request, fleet, quota, idle_only=idle_only, lists=lists)
 
-    def exceeded_quota(self, request: PodRequest, found: Evaluation) -> str:
+    def exceeded_quota(self, request: PodRequest, refusals: Mapping[str, Refusal]) -> str:
         """Which of the namespace's quotas is in the way on these nodes, in a sentence; empty: none."""
         left = self.quota_left(request)
         if left == UNLIMITED:
             return ""
         held = self._cache.ledger.grant(request.uid)
         own = Demand() if held is None else grant_demand(held)
-        asked = demand_over_quota(found.refusals, request, self._cache.fleet, left)
+        asked = demand_over_quota(refusals, request, self._cache.fleet, left)
         return self._cache.exceeded_quota(request, asked, own)
 
     def _evaluate(

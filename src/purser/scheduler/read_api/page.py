@@ -7,8 +7,9 @@ thousand nodes some hundred, and pods came and went meanwhile.
 A namespace's document has the pods of that namespace alone, and nothing in it names another namespace or its pods.
 """
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,6 +32,14 @@ from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.pending import PendingPod, PendingPods
 from purser.scheduler.read_api.documents import EncodedState, SharedValue, digest_of, run_in_steps
+from purser.scheduler.read_api.lists import (
+    ListKind,
+    ListPart,
+    Place,
+    encode_list,
+    in_order,
+    without_first_comma,
+)
 from purser.scheduler.reasons import PendingReason
 
 MAX_SCOPES = 4096
@@ -70,6 +79,12 @@ class _Snapshot:
     sequence: int = 0
     documents: Recent[Scope | None, EncodedState] = field(default_factory=lambda: Recent(MAX_DOCUMENTS))
     """Those that were asked for; None: the whole."""
+    ordered: dict[tuple[ListKind, str], asyncio.Task[Sequence[bytes]]] = field(default_factory=dict)
+    """Of each namespace whose pods were listed, those in their order."""
+
+    def by_namespace(self, kind: ListKind) -> Mapping[str, Sequence[bytes]]:
+        """Pods of a kind."""
+        return self.grants if kind is ListKind.GRANTS else self.waiting
 
 
 class StatePage:
@@ -100,7 +115,7 @@ class StatePage:
         await run_in_steps(self._put_grants(made), _PODS_AT_ONCE)
         await run_in_steps(self._put_waiting(made), _PODS_AT_ONCE)
         made.nodes_digest = await digest_of(made.nodes_without_pods)
-        made.digest = await digest_of(_encode_pieces(made.replica, made.nodes, _all(made.grants), _all(made.waiting)))
+        made.digest = await digest_of(_pieces_of(made))
         if self._last is None or self._last.digest != made.digest:
             self._sequence = made.sequence = self._sequence + 1
             self._last = made
@@ -146,12 +161,43 @@ class StatePage:
             yield
 
     def _whole(self, snapshot: _Snapshot) -> EncodedState:
-        pieces = _encode_pieces(snapshot.replica, snapshot.nodes, _all(snapshot.grants), _all(snapshot.waiting))
-        return self._document(snapshot.sequence, snapshot.digest, pieces)
+        return self._document(snapshot.sequence, snapshot.digest, _pieces_of(snapshot))
+
+    async def listed(self, kind: ListKind, scope: Scope | None, part: ListPart) -> EncodedState:
+        """Some of what the newest state has, for readers of one namespace's part or the whole."""
+        snapshot = await self._snapshot.current()
+        found: list[bytes] = []
+        async for namespace, elements in self._groups(kind, snapshot, scope, part.after):
+            found.extend(part.rest_of(namespace, elements, len(found)))
+            if len(found) > part.limit:
+                break
+        replica = snapshot.replica if scope is None else StateReplica("", snapshot.replica.places_pods, "")
+        return await encode_list(found, part.limit, replica.notes)
+
+    async def _groups(
+        self, kind: ListKind, snapshot: _Snapshot, scope: Scope | None, after: Place | None
+    ) -> AsyncIterator[tuple[str, Sequence[bytes]]]:
+        """The elements of a kind, by namespace, from that of ``after`` on; nodes are in none."""
+        if kind is ListKind.NODES:
+            if scope is None or scope.has_all_nodes:
+                yield "", snapshot.nodes if scope is None else snapshot.nodes_without_pods
+            else:
+                held: list[bytes] = []
+                await run_in_steps(self._put_held(held, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
+                yield "", held
+            return
+        by_namespace = snapshot.by_namespace(kind)
+        for namespace in sorted(by_namespace) if scope is None else (scope.namespace,):
+            if namespace in by_namespace and (after is None or namespace >= after.namespace):
+                if (kind, namespace) not in snapshot.ordered:
+                    ordering = asyncio.ensure_future(in_order(by_namespace[namespace]))
+                    snapshot.ordered[kind, namespace] = ordering
+                yield namespace, await asyncio.shield(snapshot.ordered[kind, namespace])  # others wait for it, too
 
     async def _namespace_state(self, snapshot: _Snapshot, scope: Scope) -> EncodedState:
         replica = StateReplica("", snapshot.replica.places_pods, "")
-        grants, waiting = snapshot.grants.get(scope.namespace, ()), snapshot.waiting.get(scope.namespace, ())
+        grants = snapshot.grants.get(scope.namespace, ())
+        waiting = snapshot.waiting.get(scope.namespace, ())
         nodes = snapshot.nodes_without_pods
         if not scope.has_all_nodes:
             nodes = []
@@ -179,27 +225,26 @@ class StatePage:
         return EncodedState(f'"{self._instance}-{digest.hex()}"', (head, *pieces))
 
 
+def _pieces_of(snapshot: _Snapshot) -> Iterator[bytes]:
+    grants, waiting = _all(snapshot.grants), _all(snapshot.waiting)
+    return _encode_pieces(snapshot.replica, snapshot.nodes, grants, waiting)
+
+
 def _encode_pieces(
-    replica: StateReplica, nodes: Sequence[bytes], grants: Iterable[bytes], waiting: Iterable[bytes]
+    replica: StateReplica, nodes: Iterable[bytes], grants: Iterable[bytes], waiting: Iterable[bytes]
 ) -> Iterator[bytes]:
     """A document but for its head, in the order of the fields of `ClusterState`."""
     yield b'"replica":%s,"nodes":[' % msgspec.json.encode(replica)
-    yield from _without_first_comma(nodes)
+    yield from without_first_comma(nodes)
     yield b'],"grants":['
-    yield from _without_first_comma(grants)
+    yield from without_first_comma(grants)
     yield b'],"waiting":['
-    yield from _without_first_comma(waiting)
+    yield from without_first_comma(waiting)
     yield b'],"notes":%s,"api_version":"%s"}' % (msgspec.json.encode(replica.notes), STATE_VERSION.encode())
 
 
 def _encode_element(element: StateNode | StateGrant | StateWaiting) -> bytes:
     return b"," + msgspec.json.encode(element)
-
-
-def _without_first_comma(elements: Iterable[bytes]) -> Iterator[bytes]:
-    each = iter(elements)
-    yield next(each, b",")[1:]
-    yield from each
 
 
 def _all(by_namespace: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:

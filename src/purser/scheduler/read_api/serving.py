@@ -6,9 +6,7 @@ process is one chunk, and the document that all share.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +20,17 @@ from purser.core.kubernetes.naming import is_label
 from purser.kube import KubeError
 from purser.kube.resources import EVENTS, PODS, Resource
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api.access import STATE_PATH, AccessControl
+from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
 from purser.scheduler.read_api.documents import EncodedState
+from purser.scheduler.read_api.lists import ListKind, ListQueryError, read_part
 from purser.scheduler.read_api.nodes import NodePage
-from purser.scheduler.read_api.objects import ObjectPage, TooManyReadsError
+from purser.scheduler.read_api.objects import ObjectPage
 from purser.scheduler.read_api.page import Scope, StatePage
+from purser.scheduler.read_api.places import RETRY_AFTER, Places
+from purser.scheduler.read_api.reads import TooManyReadsError
 from purser.scheduler.read_api.rollout_page import RolloutPage
+from purser.scheduler.read_api.waiting import ChangeWaits, wait_of
+from purser.scheduler.read_api.why import WhyPage
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -36,46 +39,25 @@ READ_API_LIMITS = Limits(connections=64, request_s=10.0, idle_s=30.0)
 NAMESPACE_STATE_PATH = "/v1/namespaces/{namespace}/state"
 ROLLOUT_PATH = "/v1/rollout"
 """Who may read the whole state may read it."""
+LIST_PATHS = ("/v1/{kind}", "/v1/namespaces/{{namespace}}/{kind}")
+"""Who may read the state, or the namespace's part of it, may read it."""
 NODE_PATH = "/v1/nodes/{node}"
 """Who may read the whole state may read it."""
 NAMESPACE_NODE_PATH = "/v1/namespaces/{namespace}/nodes/{node}"
 POD_PATH = "/v1/namespaces/{namespace}/pods/{pod}"
+WHY_PATH = f"{POD_PATH}/why"
 EVENTS_PATH = "/v1/namespaces/{namespace}/events"
 """Who may list the namespace's events may read it."""
 
 MAX_CONCURRENT_ANSWERS = 8
 """Documents that are sent at once."""
 MAX_ANSWERS_OF_A_USER = 2
+MAX_WAITS, MAX_WAITS_OF_A_USER = 32, 4
+"""Requests that wait for a change: half of the connections stay for others."""
 SEND_TIMEOUT_S = 30.0
 """For one document: of ten MiB, 3 Mbit/s."""
 _CHUNK_BYTES = 64 * 1024
-_RETRY_AFTER = {"Retry-After": "1"}
 _HEADERS = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
-
-
-class AnswersInFlight:
-    """How many documents are being sent, to whom."""
-
-    def __init__(self) -> None:
-        self._by_user: Counter[str] = Counter()
-
-    @asynccontextmanager
-    async def one(self, user: str) -> AsyncIterator[None]:
-        """While one is sent. Raises aiohttp's 429 and 503."""
-        if self._by_user[user] >= MAX_ANSWERS_OF_A_USER:
-            raise web.HTTPTooManyRequests(
-                text=f"{MAX_ANSWERS_OF_A_USER} responses are still being sent to you: read those first\n",
-                headers=_RETRY_AFTER,
-            )
-        if self._by_user.total() >= MAX_CONCURRENT_ANSWERS:
-            raise web.HTTPServiceUnavailable(text="too many concurrent responses: try again\n", headers=_RETRY_AFTER)
-        self._by_user[user] += 1
-        try:
-            yield
-        finally:
-            self._by_user[user] -= 1
-            if not self._by_user[user]:
-                del self._by_user[user]
 
 
 @dataclass(frozen=True)
@@ -96,11 +78,13 @@ def read_api_app(
     page: StatePage,
     nodes: NodePage,
     objects: ObjectPage,
+    why_page: WhyPage,
     rollouts: RolloutPage,
     metrics: SchedulerMetrics,
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
-    answers = AnswersInFlight()
+    answers = Places(MAX_CONCURRENT_ANSWERS, MAX_ANSWERS_OF_A_USER, "responses are still being sent")
+    waits = ChangeWaits(Places(MAX_WAITS, MAX_WAITS_OF_A_USER, "requests are waiting for a change"))
 
     async def state(_: web.Request, reader: Reader) -> EncodedState:
         return await page.current(reader.scope)
@@ -111,14 +95,27 @@ def read_api_app(
             raise web.HTTPNotFound(text="there is no node of this name with GPUs that you are allowed to see\n")
         return found
 
+    def lists(kind: ListKind) -> Document:
+        async def part(request: web.Request, reader: Reader) -> EncodedState:
+            namespace = None if reader.scope is None else reader.scope.namespace
+            try:
+                asked = read_part(request.query, kind, namespace)
+            except ListQueryError as error:
+                raise web.HTTPBadRequest(text=f"{error}\n") from None
+            return await page.listed(kind, reader.scope, asked)
+
+        return part
+
     async def rollout(_: web.Request, reader: Reader) -> EncodedState:
         return await rollouts.current()
 
     async def pod(request: web.Request, reader: Reader) -> EncodedState:
         found = await objects.pod(request.match_info["namespace"], request.match_info["pod"], reader.user)
-        if found is None:
-            raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
-        return found
+        return _known_pod(found)
+
+    async def why(request: web.Request, reader: Reader) -> EncodedState:
+        assert reader.scope is not None, "the path names a namespace"
+        return _known_pod(await why_page.of(request.match_info["pod"], reader.scope, reader.user))
 
     async def events(request: web.Request, reader: Reader) -> EncodedState:
         found = await objects.events(request.match_info["namespace"], request.query, reader.user)
@@ -133,25 +130,30 @@ def read_api_app(
             namespace = request.match_info.get("namespace")
             if namespace is not None and not is_label(namespace):
                 raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
-            verdict = await access.verdict(request.headers.get("Authorization", ""), namespace, listed)
+            tag = request.headers.get("If-None-Match", "")
+            seconds = wait_of(request.query) if document_of is state and tag else 0
+
+            async def review() -> AccessVerdict:
+                return await access.verdict(request.headers.get("Authorization", ""), namespace, listed)
+
+            async def read(verdict: AccessVerdict) -> EncodedState:
+                scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
+                return await _made(document_of, request, Reader(verdict.user, scope))
+
+            async def has_changed() -> bool:
+                """Nothing is told meanwhile to who may not read any more, nor while that is not known."""
+                found = await review()
+                return found.status != 503 and (found.status != 200 or (await read(found)).tag != tag)
+
+            verdict = await review()
+            if verdict.status == 200 and seconds:
+                await waits.until(has_changed, request, verdict.user, seconds)
+                verdict = await review()
             if verdict.status != 200:
                 return _refusal(verdict.status, verdict.message)
-            scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
             async with answers.one(verdict.user):
-                try:
-                    document = await document_of(request, Reader(verdict.user, scope))
-                except web.HTTPException:
-                    raise
-                except TooManyReadsError:
-                    return _refusal(429, "too many different pods or events were asked for in this second: try again")
-                except KubeError as error:
-                    return _refusal(503, f"the API server cannot be read: {brief(error)}")
-                except Exception:
-                    log.exception("Failed to build a document of the read API", path=request.path)
-                    return web.Response(
-                        status=500, text="internal error in Purser: see the log of Purser's scheduler\n"
-                    )
-                if request.headers.get("If-None-Match") == document.tag:
+                document = await read(verdict)
+                if tag == document.tag:
                     return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
                 return await _send(request, document)
 
@@ -175,15 +177,45 @@ def read_api_app(
         NAMESPACE_NODE_PATH: (node, PODS),
         ROLLOUT_PATH: (rollout, PODS),
         POD_PATH: (pod, PODS),
+        WHY_PATH: (why, PODS),
         EVENTS_PATH: (events, EVENTS),
+        **{path.format(kind=kind): (lists(kind), PODS) for kind in ListKind for path in LIST_PATHS},
     }
     for path, (document_of, listed) in documents.items():
         app.router.add_get(path, build_handler(document_of, listed), allow_head=False)
+    app.on_shutdown.append(waits.end)
     return app
 
 
+async def _made(document_of: Document, request: web.Request, reader: Reader) -> EncodedState:
+    """The document. Raises aiohttp's errors for whatever goes wrong."""
+    try:
+        return await document_of(request, reader)
+    except web.HTTPException:
+        raise
+    except TooManyReadsError:
+        raise web.HTTPTooManyRequests(
+            text="too many different pods or events were asked for in this second: try again\n", headers=RETRY_AFTER
+        ) from None
+    except KubeError as error:
+        raise web.HTTPServiceUnavailable(
+            text=f"the API server cannot be read: {brief(error)}\n", headers=RETRY_AFTER
+        ) from None
+    except Exception:
+        log.exception("Failed to build a document of the read API", path=request.path)
+        raise web.HTTPInternalServerError(
+            text="internal error in Purser: see the log of Purser's scheduler\n"
+        ) from None
+
+
+def _known_pod(found: EncodedState | None) -> EncodedState:
+    if found is None:
+        raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
+    return found
+
+
 def _refusal(status: int, message: str) -> web.Response:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else _RETRY_AFTER if status in (429, 503) else {}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else RETRY_AFTER if status in (429, 503) else {}
     return web.Response(status=status, text=f"{message}\n", headers=headers)
 
 

@@ -14,8 +14,8 @@ from purser.kube.object_events import MAX_EVENTS, MAX_MESSAGE
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler.read_api import ObjectPage, objects
-from purser.scheduler.read_api.objects import MAX_READS_OF_A_USER_PER_S, MAX_READS_PER_S, TooManyReadsError
+from purser.scheduler.read_api import ObjectPage, SharedReads, reads
+from purser.scheduler.read_api.reads import MAX_READS_OF_A_USER_PER_S, MAX_READS_PER_S, TooManyReadsError
 
 TEAMS = ("team-a", "team-b")
 
@@ -35,7 +35,7 @@ class Cache:
 class World:
     def __init__(self, client):
         self.client, self.cache, self.clock, self.reads = client, Cache(), ManualClock(), 0
-        self.page = ObjectPage(client, self.cache, self.clock)
+        self.page = ObjectPage(client, self.cache, SharedReads(self.clock))
 
     async def pod(self, name, namespace="team-a", **fields):
         body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}, **fields}
@@ -169,11 +169,11 @@ async def test_neither_many_events_nor_large_ones_are_kept():
     ],
 )
 async def test_a_query_names_an_object(query):
-    assert await ObjectPage(None, Cache(), ManualClock()).events("team-a", query, "jane") is None
+    assert await ObjectPage(None, Cache(), SharedReads(ManualClock())).events("team-a", query, "jane") is None
 
 
 async def test_an_api_server_that_does_not_answer_keeps_nobody_waiting_and_is_not_asked_again_at_once(monkeypatch):
-    monkeypatch.setattr(objects, "READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(reads, "READ_TIMEOUT_S", 0.01)
     asked = []
 
     async def never(*_, **__):
@@ -186,7 +186,7 @@ async def test_an_api_server_that_does_not_answer_keeps_nobody_waiting_and_is_no
 
     cache = Cache()
     cache.pods["team-a", "gpu"] = msgspec.convert({"metadata": {"name": "gpu", "uid": "u"}}, Pod)
-    page = ObjectPage(SimpleNamespace(get=never, pages=no_pages), cache, ManualClock())
+    page = ObjectPage(SimpleNamespace(get=never, pages=no_pages), cache, SharedReads(ManualClock()))
     for ask in (lambda: page.pod("team-a", "gpu", "jane"), lambda: page.events("team-a", {"uid": "u"}, "jane")):
         before = len(asked)
         for _ in range(3):
