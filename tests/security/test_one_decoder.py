@@ -23,6 +23,8 @@ OWN = {
     "core/pod/device_access.py",
     # What a command is about to print, written by itself a line before.
     "cli/output.py",
+    # What the scheduler has encoded itself.
+    "scheduler/read_api/lists.py",
     # Read by a command that its user runs, on that user's own files.
     "kube/config.py",
     "lab/driver/profiles.py",
