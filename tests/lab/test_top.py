@@ -76,7 +76,7 @@ async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tm
         assert head.split() == ["NODES", "GPUS", "REASON", "OF", "WHAT"]
         assert reason.split()[:4] == ["2", "8", "CardInsufficientMemory", "Purser"]
         assert "too small for 20000 MiB" in reason
-        assert lead.startswith("This change makes the pod fit now.")
+        assert lead.startswith("This change makes the pod fit now, and is the smallest of its kind.")
         assert change.startswith("- container c requests nvidia.com/gpumem: ")
         code, out, _ = await beside("top", "--once", "-o", "json", "-n", "empty", *of_scheduler)
         part = json.loads(out)

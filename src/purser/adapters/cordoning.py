@@ -49,9 +49,8 @@ def _resolve_gpu(node_name: str, word: str, devices: Sequence[Device], lost: Seq
     if len(found) == 1:
         return found[0]
     if found:
-        raise UnknownGpuError(
-            f"{word} on node {node_name} is ambiguous: it matches {', '.join(found)}. Use a longer part of the UUID"
-        )
+        instead = "the UUID" if word.isdecimal() else "more of the UUID"
+        raise UnknownGpuError(f"{word} on node {node_name} is ambiguous: it matches {', '.join(found)}; use {instead}")
     raise UnknownGpuError(f"node {node_name} has no GPU {word}: {_describe_gpus(devices)}")
 
 

@@ -55,10 +55,10 @@ class KnownGpus:
             else msgspec.structs.replace(before, fault=gpu.fault, watches_xids=False)
             for gpu in listed
         )
-        self._keep(found)
+        self._store(found)
         return found
 
-    def _keep(self, gpus: tuple[Gpu, ...]) -> None:
+    def _store(self, gpus: tuple[Gpu, ...]) -> None:
         kept = ListedGpus(self._boot_id, tuple(msgspec.structs.replace(gpu, fault=None) for gpu in gpus))
         if not self._boot_id or kept == self._written:
             return

@@ -115,8 +115,8 @@ class AgentReason(ExplainedReason):
     SRIOV_UNHEALTHY = (
         "SriovDevicesUnhealthy",
         "Node",
-        "Devices in the SR-IOV pool are closed to new pods: their port has no link, or they disappeared or "
-        "changed while a pod held them.",
+        "Devices in the SR-IOV pool accept no new pods: their port has no link, a device file or an IOMMU group is "
+        "missing, or they disappeared or changed while a pod held them.",
         "Do what the message says. The devices accept pods again once the cause is fixed.",
     )
     SRIOV_UNPUBLISHED = (

@@ -460,7 +460,7 @@ def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
         others = f"{found.fits} other node{'' if found.fits == 1 else 's'}, but not its own"
         yield f"{lead.removesuffix(nodes)}{others if found.fits else 'no node, not even its own'}."
         return
-    yield f"{lead}. Policy {found.policy} {ranks} its own node number {found.rank}: {_score(found.own)}."
+    yield f"{lead}. Policy {found.policy} {ranks} the pod's node number {found.rank}: {_score(found.own)}."
     if found.runner_up is not None:
         yield f"The best other node {verb} {found.runner_up.node}: {_score(found.runner_up)}."
     if found.gpus_why:

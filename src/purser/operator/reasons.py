@@ -23,7 +23,7 @@ class OperatorReason(ExplainedReason):
     )
     NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
     UPDATING = "Updating", "ClusterPolicy", "All operands are ready, and some are being updated."
-    UPGRADING = "Upgrading", "ClusterPolicy", "Drivers are being upgraded, node by node."
+    UPGRADING = "Upgrading", "ClusterPolicy", "Driver upgrades are in progress."
     MIG_CHANGE = (
         "MigChange",
         "ClusterPolicy, Node",

@@ -73,9 +73,7 @@ async def test_gpus_are_named_by_index_and_by_the_beginning_of_a_uuid(tmp_path):
         assert await run("cordon", "gpu", "n1", "0", "4abcd2", "GPU-3abc") == cordoned
         assert await run("uncordon", "gpu", "n1", "2") == ["gpu/GPU-4abcd2 on node/n1 uncordoned"]
         assert await run("uncordon", "gpu", "n1", "GPU-lost") == ["gpu/GPU-lost on node/n1 uncordoned"]
-        ambiguous = (
-            "purser: 4abc on node n1 is ambiguous: it matches GPU-4abcd1, GPU-4abcd2. Use a longer part of the UUID\n"
-        )
+        ambiguous = "purser: 4abc on node n1 is ambiguous: it matches GPU-4abcd1, GPU-4abcd2; use more of the UUID\n"
         assert await run("cordon", "gpu", "n1", "4abc") == ambiguous
         assert "has no GPU 9: must be an index from 0 to 3, or a UUID" in await run("cordon", "gpu", "n1", "9"), (
             "a number is an index"

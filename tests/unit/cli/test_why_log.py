@@ -56,7 +56,7 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
     assert head == "ns/p was placed on node a at 1970-01-01T00:17:40Z"
     assert got == "The pod got GPU 0: 9000 MiB, 10% of compute."
     assert own.startswith(
-        "In the cluster as it was then, the pod would have fitted 1 node. Policy binpack ranked its own node number"
+        "In the cluster as it was then, the pod would have fitted 1 node. Policy binpack ranked the pod's node number"
     )
 
 

@@ -72,7 +72,8 @@ async def test_a_pod_that_waits_has_its_reasons_and_the_changes_that_were_tried(
             "NODES GPUS REASON OF WHAT",
             "2 2 CardInsufficientMemory Purser 2 GPUs on 2 nodes are too small for 9000 MiB (largest: 8000 MiB)",
             "",
-            "This change makes the pod fit now, and is the smallest of its kind. It was tried with the scheduler's own code:",
+            "This change makes the pod fit now, and is the smallest of its kind. It was tried with the scheduler's own "
+            "code:",
             "- container c requests nvidia.com/gpumem: 8000 instead of 9000: the pod then fits on n1, n2",
             "",
             "To try other changes, such as labels, tolerations, quotas and pods that end, run purser why with a "

@@ -25,7 +25,7 @@ def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_di
         return
     if place is None:
         raise HardwareError(
-            "the layout is applied, but the CDI specification was not rewritten: the driver was not found"
+            "the MIG layout is applied, but the CDI specification could not be regenerated: the driver was not found"
         )
     for command in _commands(host_root, place, _toolkit(host_root, toolkit_dir)):
         _run(command)
@@ -37,7 +37,7 @@ def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
         if (host_root / folder.relative_to("/") / "nvidia-ctk").exists():
             return folder
     raise HardwareError(
-        "the layout is applied, but the CDI specification was not rewritten: nvidia-ctk is neither in "
+        "the MIG layout is applied, but the CDI specification could not be regenerated: nvidia-ctk is neither in "
         f"{toolkit_dir} nor in {_DISTRIBUTIONS}"
     )
 
@@ -67,8 +67,17 @@ def _run(command: Sequence[str]) -> None:
     try:
         subprocess.run([*CHROOT, *command], check=True, capture_output=True, timeout=NVIDIA_CTK_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        errors = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
         raise HardwareError(
-            f"the layout is applied, but the CDI specification was not rewritten: {' '.join(command)}: "
-            f"{errors[-1] if errors else error}"
+            f"the MIG layout is applied, but the CDI specification could not be regenerated: {' '.join(command[1:])} "
+            f"{_failure_text(error)}"
         ) from error
+
+
+def _failure_text(error: OSError | subprocess.SubprocessError) -> str:
+    """What became of a command, as the end of a sentence that begins with it."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"timed out after {error.timeout:g} s"
+    if not isinstance(error, subprocess.CalledProcessError):
+        return f"could not be started: {error}"
+    errors = error.stderr.decode(errors="replace").strip().splitlines()
+    return f"failed: {errors[-1]}" if errors else f"exited with code {error.returncode}"

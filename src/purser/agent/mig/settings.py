@@ -20,5 +20,5 @@ class MigWorkerSettings:
     driver_root_file: Annotated[Path | None, DRIVER_ROOT_FILE] = None
     host_root: Annotated[Path, replace(HOST_ROOT, help=_HOST_ROOT_HELP)] = Path("/")
     toolkit_dir: Annotated[
-        Path, Option("Folder on the host that contains nvidia-ctk; otherwise, /usr/bin is used.")
+        Path, Option("Folder on the host with nvidia-ctk. If the folder does not contain it, /usr/bin is used.")
     ] = Path("/usr/local/nvidia/toolkit")

@@ -130,8 +130,8 @@ METRICS: tuple[DcgmMetric, ...] = (
         type=_GAUGE,
         help="The last Xid, or 0 if there was none.",
         call="nvmlEventSetWait",
-        limits="covers the time since the agent started, and the GPU's MIG devices; the labels err_code and err_msg "
-        "identify the Xid",
+        limits="only Xids since the agent started, those of the GPU's MIG devices included; the labels err_code and "
+        "err_msg identify the Xid",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_FB_FREE",

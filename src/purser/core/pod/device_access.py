@@ -63,7 +63,7 @@ _ANNOTATED_FOLDERS = frozenset(
 """And the folders above them, but the root: that is what many an annotation says of a web server."""
 
 _PATH_PATTERN = re.compile(r"/[^\s,;:=\"'`\[\]{}()<>|]*")
-_PATH_OF_CHAR = re.compile(r"/[^\s,;=\"'`\[\]{}()<>|]*")
+_CHAR_DEVICE_PATH = re.compile(r"/[^\s,;=\"'`\[\]{}()<>|]*")
 _SEPARATORS = re.compile(r"[,;:={}\[\]\r\n]")
 _SCALAR_PREFIX = re.compile(r"(?:[!&][^\s]*\s+)+")
 """Tags and anchors of YAML."""
@@ -217,7 +217,7 @@ def _names_gpus(text: str) -> bool:
         return True
     if "/" not in text:
         return False
-    paths = chain(_PATH_PATTERN.findall(text), _PATH_OF_CHAR.findall(text) if "195:" in text else ())
+    paths = chain(_PATH_PATTERN.findall(text), _CHAR_DEVICE_PATH.findall(text) if "195:" in text else ())
     if any(_ANNOTATED_FILES.match(_plain(path)) for path in paths):
         return True
     if any(_plain(path) in _ANNOTATED_FOLDERS for path in _whole_paths(text)):

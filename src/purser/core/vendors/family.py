@@ -35,7 +35,7 @@ RECORD_FIELDS = {
     "cores": "the compute of the first device, in the unit that pods use",
     "memory": "the memory of the first device, in the unit that pods use",
     "by_container": "a JSON list with a list of devices for each container, with each device's compute and MiB",
-    "minor": "the number of the first device's file",
+    "minor": "the minor number of the first device",
     "slices": "the slices of the first device's profile",
     "profiles": "a JSON object with each container's profile on its device",
     "templates": "a JSON list of the devices, with each device's template and memory",

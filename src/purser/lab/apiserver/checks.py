@@ -119,7 +119,7 @@ def _check_cron_job(obj: Obj) -> Iterator[Cause]:
         cron.parse(spec.get("schedule", ""))
     except ValueError as error:
         yield invalid("spec.schedule", spec.get("schedule", ""), str(error))
-    if (zone := spec.get("timeZone")) is not None and not _is_zone(zone):
+    if (zone := spec.get("timeZone")) is not None and not _is_time_zone(zone):
         yield invalid("spec.timeZone", zone, f"unknown time zone {zone}")
     if (policy := spec["concurrencyPolicy"]) not in _POLICIES:
         yield unsupported("spec.concurrencyPolicy", policy, _POLICIES)
@@ -133,7 +133,7 @@ def _check_cron_job(obj: Obj) -> Iterator[Cause]:
 _POLICIES = ("Allow", "Forbid", "Replace")
 
 
-def _is_zone(name: str) -> bool:
+def _is_time_zone(name: str) -> bool:
     try:
         return bool(ZoneInfo(name))
     except (ZoneInfoNotFoundError, ValueError, OSError):

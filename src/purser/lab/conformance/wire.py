@@ -33,7 +33,7 @@ class CallRefused(CheckFailed):
     """The plugin, or what was left of it, answered a call with an error."""
 
     def __init__(self, method: str, code: str, details: str) -> None:
-        super().__init__(f"{method} was refused: {code}: {one_line(details)}")
+        super().__init__(f"{method} failed: {code}: {one_line(details)}")
         self.code = code
 
 

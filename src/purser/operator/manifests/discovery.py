@@ -25,14 +25,16 @@ from purser.operator.policy.fields import DEFAULTS, Resources, reference, split
 
 ACCOUNT = "purser-gpu-discovery"
 NAME = "purser-gpu-discovery"
-_EXPRESSIONS: list[Raw] = [
+_GPU_NODE_EXPRESSIONS: list[Raw] = [
     {"key": NFD_KERNEL_LABEL, "operator": "DoesNotExist"},
     *({"key": label, "operator": "In", "values": ["true"]} for label in (*NFD_GPU_LABELS, GPU_PRESENT_LABEL)),
 ]
 _AFFINITY: Raw = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [each]} for each in _EXPRESSIONS]  # one of them is enough
+            "nodeSelectorTerms": [
+                {"matchExpressions": [each]} for each in _GPU_NODE_EXPRESSIONS
+            ]  # one of them is enough
         }
     }
 }

@@ -154,8 +154,9 @@ def _begin_restart(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
 
 def _driver_replaced_elsewhere(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     """The old driver went by other hands, or is the right one again: what is there has to be valid."""
-    state = State.RESTART if progress.pod_of(Operand.DRIVER) is None else State.VALIDATION
-    return write_step(enter(progress, state, fleet.now, "the old driver pod is already gone"))
+    if progress.pod_of(Operand.DRIVER) is None:
+        return write_step(enter(progress, State.RESTART, fleet.now, "the old driver pod is already gone"))
+    return write_step(enter(progress, State.VALIDATION, fleet.now, "the driver pod is already up to date"))
 
 
 # --- all states

@@ -30,7 +30,7 @@ async def test_a_pod_that_does_not_fit_gets_the_real_schedulers_message_and_cond
     assert condition["message"] == expected
     assert await world.event("big", "FailedScheduling")
     began = int(time.time())
-    while int(time.time()) == began:  # times of conditions have whole seconds
+    while int(time.time()) == began:  # noqa: ASYNC110 - times of conditions have whole seconds
         await asyncio.sleep(0.05)
     await world.client.patch_merge(NODES, "small", {"spec": {"unschedulable": True}})
 
