@@ -32,7 +32,7 @@ reading_app = typer.Typer(
 )
 """For the plugin of kubectl, which writes nothing: plans alone."""
 
-_PLAN_SUMMARY = """Find the cheapest evictions that free whole GPUs on a node, and their order.
+_PLAN_SUMMARY = """Find the cheapest evictions, in order, that free whole GPUs on one or more nodes.
 
 Each step evicts one pod and shows where the scheduler would place its replacement. A step costs 1 if the replacement
 fits elsewhere, 10 if it has to wait, and 100 if nothing recreates the pod. PodDisruptionBudgets, priorities and the

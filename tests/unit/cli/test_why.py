@@ -134,7 +134,7 @@ def test_a_pod_on_a_node_is_explained(tmp_path):
     head, held, own, other, *_ = out.splitlines()
     assert (head, held) == ("default/p is on node n", "The pod holds GPU 0: 9 MiB.")
     assert own.startswith(
-        "In the cluster as it is now without the pod, the pod would fit 2 nodes. Policy purser ranks its own node"
+        "In the cluster as it is now without the pod, the pod would fit 2 nodes. Policy purser ranks the pod's node"
     )
     assert other.startswith("The best other node is m: ")
 

@@ -32,9 +32,8 @@ _GPU_NODE_EXPRESSIONS: list[Raw] = [
 _AFFINITY: Raw = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [each]} for each in _GPU_NODE_EXPRESSIONS
-            ]  # one of them is enough
+            # One of them is enough.
+            "nodeSelectorTerms": [{"matchExpressions": [each]} for each in _GPU_NODE_EXPRESSIONS]
         }
     }
 }

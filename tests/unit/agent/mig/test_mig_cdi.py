@@ -76,7 +76,7 @@ def test_where_the_toolkit_uses_no_cdi_nothing_is_done(host: Path) -> None:
 def test_what_goes_wrong_is_reported_with_the_layout_that_is_there(host: Path, lacking: str) -> None:
     if lacking == "success":
         (host.parent / "broken").touch()
-    with pytest.raises(HardwareError, match="the MIG layout is applied, but .*" + {"success": "no GPU"}.get(lacking, "")):
+    with pytest.raises(HardwareError, match="MIG layout is applied, but .*" + {"success": "no GPU"}.get(lacking, "")):
         renew_management_spec(
             host,
             None if lacking == "driver" else IN_CONTAINER,
