@@ -91,6 +91,8 @@ class DeviceMonitor:
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
         self._known = known or KnownGpus(Path(), "")
+        self._listed: tuple[Gpu, ...] = ()
+        """All that the last scan found, those included that are not for pods."""
         self._unreadable: dict[str, DeviceFault] = {}
         """By uuid: why the last scan could not read the identity of these GPUs, which is from memory."""
         self._driver = driver
@@ -179,7 +181,8 @@ class DeviceMonitor:
             raise DriverError(f"no answer within {SCAN_TIMEOUT_S:g} s")
         self._scanning = None
         read = future.result()
-        listed = self._known.identify(read)
+        self._listed = listed = self._known.identify(read)
+        self._known.store(self._merge_newer_partitions(listed))
         self._unreadable = {
             gpu.uuid: gpu.fault
             for gpu, as_read in zip(listed, read, strict=True)
@@ -195,6 +198,7 @@ class DeviceMonitor:
         if migs is not None:
             self._cut_since[uuid] = migs
             self.gpus = self._merge_newer_partitions(self.gpus)
+            self._known.store(self._merge_newer_partitions(self._listed))
         self._publish()
 
     def _merge_newer_partitions(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

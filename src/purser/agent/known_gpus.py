@@ -2,7 +2,7 @@
 
 A GPU that is lost has no identity any more: the driver counts it, and answers nothing about it. An agent that starts
 then would leave it out, and the pods that hold it would hold nothing. Within one boot of the node it is the GPU that
-had its index, as long as the driver counts as many.
+had its index, as long as the driver counts as many and all others have the indexes that they had.
 """
 
 from pathlib import Path
@@ -41,26 +41,23 @@ class KnownGpus:
             self._read()
 
     def identify(self, listed: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """What the driver lists, with the identity and facts of GPUs that cannot be read any more; it is what is known
-        from now on."""
-        if not listed:  # a driver that is not there (yet)
+        """What the driver lists, with the identity and facts of GPUs that cannot be read any more."""
+        by_index = {gpu.index: gpu for gpu in self._written.gpus}
+        is_same = len(listed) == len(by_index) and all(
+            gpu.index in by_index and gpu.uuid in (None, by_index[gpu.index].uuid) for gpu in listed
+        )
+        if not is_same:
             return listed
-        known = self._written.gpus
-        by_index = {gpu.index: gpu for gpu in known} if len(listed) == len(known) else {}
-        named = {gpu.uuid for gpu in listed if gpu.uuid}
-        found = tuple(
-            gpu
-            if gpu.uuid or (before := by_index.get(gpu.index)) is None or before.uuid in named
-            # by the driver's fault, and without what only its handle could do
-            else msgspec.structs.replace(before, fault=gpu.fault, watches_xids=False)
+        return tuple(
+            # The driver's fault, and without what only its handle could do.
+            gpu if gpu.uuid else msgspec.structs.replace(by_index[gpu.index], fault=gpu.fault, watches_xids=False)
             for gpu in listed
         )
-        self._store(found)
-        return found
 
-    def _store(self, gpus: tuple[Gpu, ...]) -> None:
+    def store(self, gpus: tuple[Gpu, ...]) -> None:
+        """All that the driver lists, as it is from now on. None at all are of a driver that is not there (yet)."""
         kept = ListedGpus(self._boot_id, tuple(msgspec.structs.replace(gpu, fault=None) for gpu in gpus))
-        if not self._boot_id or kept == self._written:
+        if not self._boot_id or not gpus or kept == self._written:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -212,6 +212,19 @@ async def test_a_gpu_that_is_lost_when_the_agent_starts_is_the_one_that_the_agen
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
 
 
+async def test_what_the_agent_cut_itself_is_known_of_a_gpu_that_is_lost_then(tmp_path):
+    known = {"known": KnownGpus(tmp_path / "f", "boot")}
+    driver = Driver()
+    driver.migs_scanned[A], driver.migs[A] = (), frozenset()
+    async with monitoring(driver, known) as monitor:
+        made = NodeMigDevice(uuid="MIG-1", profile="1g.5gb", memory_mib=1)
+        driver.migs[A] = frozenset(("MIG-1",))
+        monitor.set_mig_devices(A, (made,))
+    unreadable = Gpu(index=0, fault=LOST)
+    found, _ = KnownGpus(tmp_path / "f", "boot").identify((unreadable, Gpu(index=1, uuid=B)))
+    assert (found.uuid, found.migs, found.fault) == (A, (made,), LOST)
+
+
 class Station(Driver):
     """The same two, and a card that drives the monitor."""
 

@@ -9,7 +9,7 @@ The changes are those that `purser why` offers of the pod's own words for device
 not for its author to make, or name pods in other namespaces. kube-scheduler's questions go first: between two verdicts
 the loop answers them, verdicts are few in a second, and pods that are refused again are looked at again once a minute
 at most. What is known from before is said at the next refusal only if it still holds on one of the nodes for which it
-was found; if not, it is forgotten, and looked for again at once.
+was found; if not, it is forgotten, and looked for again after ten seconds.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +71,7 @@ class _RefusedPod(msgspec.Struct, frozen=True):
     ways: tuple[_Way, ...] = ()
     """By which changes it fits, as far as is known."""
     told: str = ""
-    """By its last event; empty: by none."""
+    """What the last search found, as far as an event has it; empty: nothing."""
 
 
 class PodAdvisor:
@@ -110,8 +110,8 @@ class PodAdvisor:
             return why
         ways = tuple(way for way in known.ways if self._holds(way, node_names))
         if ways != known.ways:
-            now = self._cache.clock.monotonic()
-            self._waiting.renew(msgspec.structs.replace(known, ways=ways, due=min(known.due, now)))
+            due = min(known.due, self._cache.clock.monotonic() + FIRST_ADVICE_DELAY_S)
+            self._waiting.renew(msgspec.structs.replace(known, ways=ways, due=due))
         if not ways:
             return why
         advice = f"{ADVICE}{_text(ways)}"
@@ -167,8 +167,7 @@ class PodAdvisor:
             return
         due = self._cache.clock.monotonic() + ADVICE_REFRESH_INTERVAL_S
         text = _text(ways)
-        told = text or known.told
-        self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways, told=told))
+        self._waiting.renew(msgspec.structs.replace(known, due=due, is_new=known is not refused, ways=ways, told=text))
         self._on_advice(uid, text)
         if text and text != known.told:
             message = f"There is room now if {text}"

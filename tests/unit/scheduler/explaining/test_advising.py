@@ -181,12 +181,12 @@ async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
         assert await world.bind(holder, "a") == ""
         assert "there is room if" not in await refused(world, pod, "a"), "what held before does no longer"
         assert suggested(world, pod) == ""
-        await looked(world, clock, after_s=0)
+        await looked(world, clock)
         assert "nvidia.com/gpumem: 500 instead" in await refused(world, pod, "a")
         await world.add_node("b", memory=100)
         assert "there is room if" not in await refused(world, pod, "b"), "kube-scheduler keeps it from node a now"
         assert "there is room if" not in await refused(world, pod, "a")
-        await looked(world, clock, after_s=0)
+        await looked(world, clock)
         assert "nvidia.com/gpumem: 500 instead" in await refused(world, pod, "a")
         assert [each.split()[-4] for each in await advice(world, "p")] == ["1500", "500"], "the same is said once"
         full = await world.add_pod("full", 500)
@@ -194,6 +194,12 @@ async def test_what_a_pod_is_told_changes_with_the_cluster(monkeypatch):
         await refused(world, pod, "a")
         await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
         assert "there is room if" not in await refused(world, pod, "a")
+        await world.client.delete(PODS, "full", "default", grace_period_seconds=0)
+        while world.cache.pod_by_uid(full.metadata.uid) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await refused(world, pod, "a")
+        await looked(world, clock, after_s=ADVICE_REFRESH_INTERVAL_S)
+        assert len(await advice(world, "p")) == 3, "there was none meanwhile"
 
 
 async def test_a_pod_that_fits_or_has_gone_is_told_nothing_be_it_while_it_is_looked_at(monkeypatch):
