@@ -83,7 +83,9 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
         manifest: Annotated[
             str, Field(min_length=1, max_length=256 * 1024, description="YAML or JSON of a Pod or of a workload.")
         ],
-        name: Annotated[Name | None, Field(description="Which object, where the manifest has several.")] = None,
+        name: Annotated[
+            Name | None, Field(description="Which object, where the manifest has several: NAME or KIND/NAME.")
+        ] = None,
         namespace: Annotated[Name | None, Field(description="Default: the manifest's, or the context's.")] = None,
     ) -> dict[str, Any]:
         """Plan a pod that does not exist yet: say where it would fit, or why it would wait. No pod is created."""

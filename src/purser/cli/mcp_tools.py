@@ -1,7 +1,7 @@
 """What the tools of `purser mcp` answer: documents of bounded size. Nothing here writes to a cluster."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,18 +89,24 @@ class ClusterTools:
             raise ToolFailure(str(error)) from error
 
     async def why_manifest(self, manifest: str, name: str | None, namespace: str | None) -> dict[str, Any]:
-        """What `purser why -f` says of a pod that does not exist yet. Raises `ToolFailure`."""
+        """What `purser why -f` says of a pod that does not exist yet. ``name``: which one of several, by name or
+        KIND/NAME. Raises `ToolFailure`."""
+        try:
+            found = await asyncio.to_thread(manifest_pods, manifest.encode(), "the manifest")
+        except ManifestError as error:
+            raise ToolFailure(str(error)) from error
+        by_name = [(each, (each.name, f"{each.kind}/{each.name}".lower())) for each in found]
+        chosen = [each for each, names in by_name if name is None or name in names or name.lower() in names]
+        if len(chosen) != 1:
+            names = ", ".join(f"{each.kind}/{each.name}" for each in found[:MAX_NAMED])
+            raise ToolFailure(f"the manifest has several objects, or none of this name: name must be one of {names}")
+        (asked,) = chosen
 
         async def read(client: Client) -> dict[str, Any]:
-            found = manifest_pods(manifest.encode(), "the manifest")
-            chosen = [each for each in found if name in (None, each.name)]
-            if len(chosen) != 1:
-                names = ", ".join(f"{each.kind} {each.name}" for each in found[:MAX_NAMED])
-                raise ToolFailure(f"name must be one of {names}")
-            objects = await read_objects(client, DEVICE_CLAIM_KINDS if chosen[0].names_resource_claims else ())
+            objects = await read_objects(client, DEVICE_CLAIM_KINDS if asked.names_resource_claims else ())
 
             def explained() -> dict[str, Any]:
-                pod = Explainer(objects).explain_new(chosen[0], namespace or client.config.namespace)
+                pod = Explainer(objects).explain_new(asked, namespace or client.config.namespace)
                 return {"text": "\n".join(explanation_lines(pod)), "explanation": msgspec.to_builtins(pod)}
 
             return await asyncio.to_thread(explained)
@@ -114,22 +120,22 @@ class ClusterTools:
         """The file of `purser snapshot`, as text. Raises `ToolFailure`, also for one that is larger than
         `MAX_SNAPSHOT_BYTES`."""
 
-        async def read(client: Client) -> bytes:
+        async def read(client: Client) -> tuple[bytes, Sequence[str]]:
             objects = await read_objects(client, WORKLOADS)
 
             def encoded() -> bytes:
                 trimmed = trim_objects(objects)
                 return encode_objects(anonymize_objects(trimmed)[0] if anonymize else trimmed)
 
-            return await asyncio.to_thread(encoded)
+            return await asyncio.to_thread(encoded), objects.problems
 
-        text = await self._ask(read)
+        text, problems = await self._ask(read)
         if len(text) > MAX_SNAPSHOT_BYTES:
             raise ToolFailure(
                 f"the snapshot has {len(text)} bytes, and an answer at most {MAX_SNAPSHOT_BYTES}: have the user run "
                 "purser snapshot -o FILE"
             )
-        return {"snapshot": text.decode()}
+        return {"snapshot": text.decode(), "notes": list(problems)}
 
     async def get(self, what: Listing, namespace: str | None, node: str | None) -> dict[str, Any]:
         """The rows of `purser get`. Raises `ToolFailure`."""

@@ -42,11 +42,11 @@ async def explained(tmp_path, **spec):
 async def test_of_a_pod_that_waits_pursers_own_warnings_are_printed(tmp_path):
     found = await explained(tmp_path, schedulerName="volcano")
     assert found.notes == (
-        "event OtherScheduler: recreate it\N{REPLACEMENT CHARACTER}",
+        "event OtherScheduler of 2026-01-01T00:00:02Z: recreate it\N{REPLACEMENT CHARACTER}",
         "scheduler volcano places the pod. Purser does not know its own rules, such as queues and pod groups",
     )
 
 
 async def test_the_rules_of_the_default_scheduler_are_known(tmp_path):
     found = await explained(tmp_path, schedulerName="default-scheduler", schedulingGates=[{"name": "a/b"}])
-    assert [each.partition(":")[0] for each in found.notes] == ["event OtherScheduler"]
+    assert [each.split()[:2] for each in found.notes] == [["event", "OtherScheduler"]]

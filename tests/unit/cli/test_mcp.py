@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from mcp import Client as Assistant
 from mcp.client.stdio import StdioServerParameters
 from tests.unit.cli.typed import here
@@ -70,10 +71,20 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             new = (await asking.call_tool("why_manifest", {"manifest": manifest})).structured_content
             assert new["text"].startswith("default/new would wait: it does not fit the only node")
 
+            both = yaml.safe_dump_all(
+                {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "new"}, "spec": {"template": template}}
+                for kind in ("Deployment", "StatefulSet")
+            )
+            found = await asking.call_tool("why_manifest", {"manifest": both, "name": "deployment/new"})
+            assert found.structured_content["text"].startswith("default/new")
+            several = await asking.call_tool("why_manifest", {"manifest": both, "name": "new"})
+            assert "name must be one of Deployment/new, StatefulSet/new" in said(several)
+
             for anonymize in (True, False):
                 taken = await asking.call_tool("snapshot", {"anonymize": anonymize})
                 objects = objects_of_dump(taken.structured_content["snapshot"].encode())
                 assert [each.metadata.name for each in objects.nodes] == ["node-1" if anonymize else "n"]
+                assert taken.structured_content["notes"] == []
 
             listed = (await asking.call_tool("get", {"what": "gpus", "node": "n"})).structured_content
             assert [each["uuid"] for each in listed["gpus"]] == ["n-0", "n-1"]
@@ -104,7 +115,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
                 ("why", {"pod": ""}, "at least 1 character"),
                 ("why", {}, "required"),
                 ("why_manifest", {"manifest": "kind: Secret"}, "the manifest"),
-                ("why_manifest", {"manifest": manifest, "name": "other"}, "name must be one of Pod new"),
+                ("why_manifest", {"manifest": manifest, "name": "other"}, "name must be one of Pod/new"),
                 ("get", {"what": "secrets"}, "'gpus', 'grants', 'nodes'"),
                 ("plan_free", {"gpus": 0}, "greater than or equal to 1"),
                 ("plan_free", {"gpus": 9}, "no schedulable node has 9 usable GPUs"),

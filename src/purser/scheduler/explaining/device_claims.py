@@ -50,9 +50,12 @@ class DeviceClaims:
         open_claims = [each.metadata.name for each in self._found(pod) if each.status.allocation is None]
         if not open_claims:
             return ""
-        names, verb = ", ".join(map(brief, open_claims)), "is" if len(open_claims) == 1 else "are"
-        claims = "ResourceClaim" if len(open_claims) == 1 else "ResourceClaims"
-        return f"{claims} {names} {verb} not allocated yet. Purser does not check which nodes have devices for it"
+        names = ", ".join(map(brief, open_claims))
+        if len(open_claims) > 1:
+            return (
+                f"ResourceClaims {names} are not allocated yet. Purser does not check which nodes have devices for them"
+            )
+        return f"ResourceClaim {names} is not allocated yet. Purser does not check which nodes have devices for it"
 
     def _found(self, pod: Pod) -> Iterator[ResourceClaim]:
         for each in _named_claims(pod):

@@ -139,8 +139,9 @@ class Explainer:
 
     def _notes_on_waiting(self, pod: Pod) -> Iterator[str]:
         """What the verdict leaves out: what the running scheduler has warned of, and what is not looked at."""
-        warned = {each.reason: each.message for each in self._warnings.get(pod.metadata.uid, ())}
-        yield from (f"event {reason}: {brief(warned[reason])}" for reason in SchedulerReason if reason in warned)
+        warned = {each.reason: each for each in self._warnings.get(pod.metadata.uid, ())}
+        for each in (warned[reason] for reason in SchedulerReason if reason in warned):
+            yield f"event {each.reason} of {brief(each.seen_at)}: {brief(each.message)}"
         scheduler = pod.spec.scheduler_name
         if scheduler not in self._known_schedulers:
             yield (

@@ -110,6 +110,11 @@ def test_what_is_not_known_of_claims_is_said():
         "The pod has resource claims (DRA). Purser does not know them, and does not check them",
     )
     assert explained(waiting(), claim(), CLASS).notes == (f"ResourceClaim fast is not allocated yet. {NOT_CHECKED}",)
+    two = waiting()
+    two["spec"]["resourceClaims"].append({"name": "other", "resourceClaimName": "slow"})
+    assert explained(two, claim(), claim("slow"), CLASS).notes == (
+        "ResourceClaims fast, slow are not allocated yet. Purser does not check which nodes have devices for them",
+    )
     assert explained(pod("p", gpu(9)), claim(), CLASS).notes == ()
 
 
