@@ -40,6 +40,14 @@ class Card:
     own_health: Health
     """Whatever the node is."""
 
+    @property
+    def cores(self) -> tuple[int, int]:
+        """How much of its compute is held, and how much there is: each MIG device has 100% of itself."""
+        held = sum(gpu.cores_held_percent for gpu in self.devices)
+        total = sum(gpu.cores_percent for gpu in self.devices)
+        most = max(gpu.cores_percent for gpu in self.devices)
+        return (held * most // total if total else held), most
+
 
 def cards_of(node: StateNode) -> list[Card]:
     """A node's GPUs, in the order of the document."""

@@ -31,6 +31,15 @@ def test_a_gpu_that_is_cut_counts_once_with_the_gravest_health_of_its_devices():
     assert (row.gpus, row.unusable) == (3, [(Health.UNHEALTHY, 1)])
 
 
+def test_a_node_has_the_compute_that_the_cluster_has():
+    full = msgspec.structs.replace(gpu(0), cores_held_percent=100)
+    busy, *idle = (part(name) for name in "abcdefg")
+    cut = (msgspec.structs.replace(busy, cores_held_percent=100), *idle)
+    state = cluster((node("n", full, *cut),))
+    (row,), found = node_rows(state), summary_of(state)
+    assert (row.cores.held, row.cores.total) == (found.cores_held_percent, found.cores_percent) == (114, 200)
+
+
 def test_a_pod_with_two_devices_of_one_gpu_holds_one_gpu():
     holder = grant("p")
     (container,) = holder.containers
