@@ -58,6 +58,22 @@ def test_gpus_of_an_agent_that_restarts_are_paused_and_not_unhealthy():
     assert health_of(lost) is Health.UNHEALTHY
 
 
+async def test_the_page_of_a_node_without_an_agent_says_what_to_look_for():
+    paused = msgspec.structs.replace(PAUSED, uuid="GPU-p")
+    nodes = (
+        node("none", paused),
+        node("some", gpu(0), msgspec.structs.replace(PAUSED, uuid="GPU-q")),
+        node("all", gpu(0)),
+    )
+    async with served(Source(cluster(nodes))) as (client, _):
+        pages = {each.name: await text_of(client, f"/nodes/{each.name}") for each in nodes}
+    assert {name for name, page in pages.items() if "No GPU takes new pods" in page} == {"none"}
+    assert {name for name, page in pages.items() if "Takes pods" in page} == {"some", "all"}
+    asks = "-l app.kubernetes.io/component=agent --field-selector spec.nodeName="
+    assert {name for name, page in pages.items() if "find out why none runs" in page} == {"none", "some"}
+    assert {name for name, page in pages.items() if f"{asks}{name}" in page} == {"none", "some"}
+
+
 @pytest.mark.parametrize(
     ("resource", "profile", "name"),
     [
