@@ -18,7 +18,7 @@ class Health(StrEnum):
     UNHEALTHY = "Unhealthy"
     DISPUTED = "Disputed"
     PAUSED = "Paused"
-    """Nothing is wrong with it: its node's agent is being restarted, or is gone."""
+    """Nothing is known to be wrong with it: its node's agent is being restarted or gone, nothing says since when."""
     CORDONED = "Cordoned"
     HEALTHY = "Healthy"
 
@@ -40,6 +40,14 @@ class Card:
     own_health: Health
     """Whatever the node is."""
 
+    @property
+    def cores(self) -> tuple[int, int]:
+        """How much of its compute is held, and how much there is: each MIG device has 100% of itself."""
+        held = sum(gpu.cores_held_percent for gpu in self.devices)
+        total = sum(gpu.cores_percent for gpu in self.devices)
+        most = max(gpu.cores_percent for gpu in self.devices)
+        return (held * most // total if total else held), most
+
 
 def cards_of(node: StateNode) -> list[Card]:
     """A node's GPUs, in the order of the document."""
@@ -57,6 +65,16 @@ def card_uuid(gpu: StateGpu) -> str:
 def has_parts(node: StateNode) -> bool:
     """Whether it lists MIG devices: otherwise each device that it lists is a GPU, which is counted faster."""
     return any(gpu.parent for gpu in node.gpus)
+
+
+def takes_pods(node: StateNode) -> bool:
+    """Whether any of its devices does, if the node itself does."""
+    return any(health_of(gpu) is Health.HEALTHY for gpu in node.gpus)
+
+
+def is_paused(node: StateNode) -> bool:
+    """Whether its agent said that it stops, and none has said anything since."""
+    return any(health_of(gpu) is Health.PAUSED for gpu in node.gpus)
 
 
 def health_of(gpu: StateGpu) -> Health:

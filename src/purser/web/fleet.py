@@ -8,7 +8,7 @@ import msgspec
 
 from purser.core.state import ClusterState, StateGpu, StateNode
 from purser.top.holding import held_by_gpu
-from purser.web.cards import Card, Health, cards_of, has_parts, health_of, health_on, mig_profile
+from purser.web.cards import Health, cards_of, has_parts, health_of, health_on, mig_profile
 
 OTHER = ("", "")
 """Namespace and name of pods that the viewer may not see."""
@@ -115,7 +115,7 @@ def summary_of(state: ClusterState) -> Summary:
         if has_parts(node):
             cards = cards_of(node)
             health += [card.health for card in cards]
-            cores += map(_cores, cards)
+            cores += (card.cores for card in cards)
         else:
             health += [health_on(node, health_of(gpu)) for gpu in node.gpus]
             cores += [(gpu.cores_held_percent, gpu.cores_percent) for gpu in node.gpus]
@@ -150,14 +150,6 @@ def difference(before: Fleet, now: Fleet) -> FleetChange:
         )
         gpus.extend(changed)
     return FleetChange(nodes, [name for name in before if name not in now], gpus)
-
-
-def _cores(card: Card) -> tuple[int, int]:
-    """How much of a GPU's compute is held, and how much there is: each MIG device has 100% of itself."""
-    held = sum(gpu.cores_held_percent for gpu in card.devices)
-    total = sum(gpu.cores_percent for gpu in card.devices)
-    most = max(gpu.cores_percent for gpu in card.devices)
-    return (held * most // total if total else held), most
 
 
 def _has_same_devices(old: TileNode, new: TileNode) -> bool:

@@ -15,7 +15,7 @@ from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent
 from purser.kube import Clock, ConfigError, KubeError
 from purser.usage import UsageCurves
 from purser.web.answers import SEE_LOG_MESSAGE
-from purser.web.cards import Health, cards_of
+from purser.web.cards import Health, cards_of, is_paused, takes_pods
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
@@ -146,6 +146,8 @@ class Pages:
         values = {
             "node": node,
             "gpus": len(cards_of(node)),
+            "takes_pods": takes_pods(node),
+            "is_paused": is_paused(node),
             "places": places,
             "hardware": hardware,
             "unknown": unknown,

@@ -230,6 +230,7 @@ def _text_of(node: StateNode, card: Card, holders: Mapping[str, str]) -> str:
 def _node_row(node: StateNode, pods: int) -> NodeTableRow:
     gpus = node.gpus
     cards = cards_of(node)
+    cores = [card.cores for card in cards]
     counts = [(health, sum(card.own_health is health for card in cards)) for health in Health]
     return NodeTableRow(
         name=node.name,
@@ -239,6 +240,6 @@ def _node_row(node: StateNode, pods: int) -> NodeTableRow:
         unusable=[(health, count) for health, count in counts if count and health is not Health.HEALTHY],
         models=sorted({gpu.model for gpu in gpus}),
         memory=HeldAmount(sum(gpu.memory_held_mib for gpu in gpus), sum(gpu.memory_mib for gpu in gpus)),
-        cores=HeldAmount(sum(gpu.cores_held_percent for gpu in gpus), sum(gpu.cores_percent for gpu in gpus)),
+        cores=HeldAmount(sum(held for held, _ in cores), sum(total for _, total in cores)),
         pods=pods,
     )

@@ -31,6 +31,15 @@ def test_a_gpu_that_is_cut_counts_once_with_the_gravest_health_of_its_devices():
     assert (row.gpus, row.unusable) == (3, [(Health.UNHEALTHY, 1)])
 
 
+def test_a_node_has_the_compute_that_the_cluster_has():
+    full = msgspec.structs.replace(gpu(0), cores_held_percent=100)
+    busy, *idle = (part(name) for name in "abcdefg")
+    cut = (msgspec.structs.replace(busy, cores_held_percent=100), *idle)
+    state = cluster((node("n", full, *cut),))
+    (row,), found = node_rows(state), summary_of(state)
+    assert (row.cores.held, row.cores.total) == (found.cores_held_percent, found.cores_percent) == (114, 200)
+
+
 def test_a_pod_with_two_devices_of_one_gpu_holds_one_gpu():
     holder = grant("p")
     (container,) = holder.containers
@@ -47,6 +56,22 @@ def test_gpus_of_an_agent_that_restarts_are_paused_and_not_unhealthy():
     assert tile.state.health is health_of(PAUSED) is Health.PAUSED
     lost = msgspec.structs.replace(PAUSED, reason="Xid 79")
     assert health_of(lost) is Health.UNHEALTHY
+
+
+async def test_the_page_of_a_node_without_an_agent_says_what_to_look_for():
+    paused = msgspec.structs.replace(PAUSED, uuid="GPU-p")
+    nodes = (
+        node("none", paused),
+        node("some", gpu(0), msgspec.structs.replace(PAUSED, uuid="GPU-q")),
+        node("all", gpu(0)),
+    )
+    async with served(Source(cluster(nodes))) as (client, _):
+        pages = {each.name: await text_of(client, f"/nodes/{each.name}") for each in nodes}
+    assert {name for name, page in pages.items() if "No GPU takes new pods" in page} == {"none"}
+    assert {name for name, page in pages.items() if "Takes pods" in page} == {"some", "all"}
+    asks = "-l app.kubernetes.io/component=agent --field-selector spec.nodeName="
+    assert {name for name, page in pages.items() if "find out why none runs" in page} == {"none", "some"}
+    assert {name for name, page in pages.items() if f"{asks}{name}" in page} == {"none", "some"}
 
 
 @pytest.mark.parametrize(

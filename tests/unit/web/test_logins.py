@@ -324,14 +324,16 @@ async def test_who_has_most_streams_gives_one_up_for_another_viewer(monkeypatch)
         assert (await opened(greedy))[0] == 200
 
 
-async def test_streams_that_one_viewer_does_not_read_keep_nobody_out():
+async def test_streams_that_one_viewer_does_not_read_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr(streaming, "MAX_STREAMS", 16)
+    monkeypatch.setattr(streaming, "MAX_STREAMS_OF_A_VIEWER", 8)
     api = ReadApi(greedy=WHOLE, modest=WHOLE)
     async with server(api) as url, browser(url) as greedy, browser(url) as modest:
         for client, token in ((greedy, "greedy"), (modest, "modest")):
             assert (await log_in(client, token))[0] == 303
         async with modest.get("/events") as kept:
             cookies = "; ".join(f"{each.key}={each.value}" for each in greedy.cookie_jar)
-            async with unread(URL(url).port, 1000, f"Cookie: {cookies}\r\n"):
+            async with unread(URL(url).port, 64, f"Cookie: {cookies}\r\n"):
                 for client in (greedy, modest):
                     async with client.get("/events") as response:
                         assert response.status == 200
