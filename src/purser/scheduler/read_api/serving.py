@@ -6,6 +6,7 @@ process is one chunk, and the document that all share.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from purser.core.decoding import brief
 from purser.core.kubernetes.naming import is_label
 from purser.kube import KubeError
 from purser.kube.resources import EVENTS, PODS, Resource
+from purser.scheduler.explaining import NoTurnError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
 from purser.scheduler.read_api.documents import EncodedState
@@ -196,6 +198,11 @@ async def _made(document_of: Document, request: web.Request, reader: Reader) -> 
     except TooManyReadsError:
         raise web.HTTPTooManyRequests(
             text="too many different pods or events were asked for in this second: try again\n", headers=RETRY_AFTER
+        ) from None
+    except NoTurnError as error:
+        raise web.HTTPServiceUnavailable(
+            text=f"the scheduler did not search for this pod: {error}: try again\n",
+            headers={"Retry-After": str(max(1, math.ceil(error.wait_s)))},
         ) from None
     except KubeError as error:
         raise web.HTTPServiceUnavailable(

@@ -20,7 +20,7 @@ from purser.core.state import PodWhy, WhyReason, WhyState
 from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
 from purser.kube.resources import PODS
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.explaining import PodSearch, asking
+from purser.scheduler.explaining import NoTurnError, PodSearch, SearchedPod, asking
 from purser.scheduler.explaining.live_judge import LiveJudge
 from purser.scheduler.placement import Reservations
 from purser.scheduler.read_api import SharedReads, WhyPage
@@ -151,6 +151,39 @@ async def test_a_search_that_takes_long_ends_with_what_it_has_and_says_so(monkey
         found = await why(world, "waits")
         assert (found.ended_early, len(found.suggestions)) == (False, 1)
         assert len(verdicts) > 2
+
+
+async def test_who_waits_longer_than_a_search_may_take_gets_none(monkeypatch):
+    async with slow(monkeypatch, 0.6) as (world, verdicts):
+        search, clock = world.extender.searches.search, world.cache.clock
+        waiting = await world.client.get(SCHEDULED_PODS, "waits", "default")
+        first, *others = await asyncio.gather(*(search(waiting) for _ in range(4)), return_exceptions=True)
+        assert (first.is_cut_short, len(verdicts)) == (True, 3)
+        assert [type(each) for each in others] == [NoTurnError] * 3
+        pause = 2 * clock.ahead_s
+        assert [each.wait_s for each in others] == [pytest.approx(pause)] * 3
+        clock.ahead_s += pause - asking.SEARCH_TIMEOUT_S
+        with pytest.raises(NoTurnError):
+            await search(waiting)
+        clock.ahead_s += 0.1
+        assert (await search(waiting)).is_cut_short
+        assert verdicts[3] >= 1.5 * pause, "after the first search and the whole pause"
+
+
+@pytest.mark.parametrize("verdict_s", [0.002, 0.05, 0.6, 1.9])
+async def test_however_many_ask_three_fourths_of_the_time_are_for_others(monkeypatch, verdict_s):
+    async with slow(monkeypatch, verdict_s) as (world, verdicts):
+        search, clock = world.extender.searches.search, world.cache.clock
+        waiting = await world.client.get(SCHEDULED_PODS, "waits", "default")
+        searched = 0
+        while clock.ahead_s < 60:
+            found = await asyncio.gather(*(search(waiting) for _ in range(8)), return_exceptions=True)
+            searched += sum(isinstance(each, SearchedPod) for each in found)
+            assert all(isinstance(each, SearchedPod | NoTurnError) for each in found)
+            clock.ahead_s += 0.1
+        assert searched >= 4
+        last_search_s = asking.SEARCH_TIMEOUT_S + verdict_s
+        assert len(verdicts) * verdict_s <= clock.ahead_s / 4 + last_search_s
 
 
 async def test_searches_follow_one_another_and_what_is_asked_meanwhile_goes_first(monkeypatch):
