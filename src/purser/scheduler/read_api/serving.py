@@ -23,6 +23,7 @@ from purser.kube.resources import EVENTS, PODS, Resource
 from purser.scheduler.explaining import NoTurnError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
+from purser.scheduler.read_api.clients import ClientGoneError, has_gone, while_there
 from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.lists import ListKind, ListQueryError, read_part
 from purser.scheduler.read_api.nodes import NodePage
@@ -54,8 +55,12 @@ EVENTS_PATH = "/v1/namespaces/{namespace}/events"
 MAX_CONCURRENT_ANSWERS = 8
 """Documents that are sent at once."""
 MAX_ANSWERS_OF_A_USER = 2
+MAX_SEARCHES, MAX_SEARCHES_OF_A_USER = 8, 2
+"""Requests for why a pod waits that wait for their turn, or are searched for: one search runs at a time."""
 MAX_WAITS, MAX_WAITS_OF_A_USER = 32, 4
 """Requests that wait for a change: half of the connections stay for others."""
+CLIENT_GONE = 499
+"""Counted for those who leave before they have their answer, or do not read it in time; nobody is told."""
 SEND_TIMEOUT_S = 30.0
 """For one document: of ten MiB, 3 Mbit/s."""
 _CHUNK_BYTES = 64 * 1024
@@ -86,6 +91,7 @@ def read_api_app(
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = Places(MAX_CONCURRENT_ANSWERS, MAX_ANSWERS_OF_A_USER, "responses are still being sent")
+    searches = Places(MAX_SEARCHES, MAX_SEARCHES_OF_A_USER, "requests for why a pod waits have no answer yet")
     waits = ChangeWaits(Places(MAX_WAITS, MAX_WAITS_OF_A_USER, "requests are waiting for a change"))
 
     async def state(_: web.Request, reader: Reader) -> EncodedState:
@@ -150,14 +156,18 @@ def read_api_app(
             verdict = await review()
             if verdict.status == 200 and seconds:
                 await waits.until(has_changed, request, verdict.user, seconds)
+                if has_gone(request):
+                    raise ClientGoneError
                 verdict = await review()
             if verdict.status != 200:
                 return _refusal(verdict.status, verdict.message)
+            if document_of is why:
+                async with searches.one(verdict.user):
+                    document = await while_there(request, read(verdict))
+                async with answers.one(verdict.user):
+                    return await _send(request, document, tag)
             async with answers.one(verdict.user):
-                document = await read(verdict)
-                if tag == document.tag:
-                    return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
-                return await _send(request, document)
+                return await _send(request, await read(verdict), tag)
 
         return answer
 
@@ -168,6 +178,8 @@ def read_api_app(
         except web.HTTPException as error:
             metrics.read(error.status)
             raise
+        except ClientGoneError:
+            response = web.Response(status=CLIENT_GONE)
         metrics.read(response.status)
         return response
 
@@ -226,7 +238,10 @@ def _refusal(status: int, message: str) -> web.Response:
     return web.Response(status=status, text=f"{message}\n", headers=headers)
 
 
-async def _send(request: web.Request, document: EncodedState) -> web.StreamResponse:
+async def _send(request: web.Request, document: EncodedState, known_tag: str) -> web.StreamResponse:
+    """All of it, or that its client knows it. Raises `ClientGoneError`."""
+    if known_tag == document.tag:
+        return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
     response = web.StreamResponse(headers={**_HEADERS, "ETag": document.tag, "Content-Type": "application/json"})
     response.content_length = document.length
     try:
@@ -235,9 +250,10 @@ async def _send(request: web.Request, document: EncodedState) -> web.StreamRespo
             for chunk in _chunks(document.pieces):
                 await response.write(chunk)
             await response.write_eof()
-    except TimeoutError:
+    except (TimeoutError, ConnectionError):
         if request.transport is not None:
             request.transport.abort()
+        raise ClientGoneError from None
     return response
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 from tests.unit.scheduler.extender_world import replica, server
 
 from purser.core.state import StateReplica
@@ -34,8 +35,8 @@ class Page(StatePage):
 class World:
     """A scheduler that makes its documents anew often, and those who ask it; each has the name of its token."""
 
-    def __init__(self, api, inner, page, url):
-        self.api, self.inner, self._page, self._url = api, inner, page, url
+    def __init__(self, api, inner, page, metrics, url):
+        self.api, self.inner, self._page, self._metrics, self._url = api, inner, page, metrics, url
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         self.running = []
 
@@ -59,6 +60,10 @@ class World:
     async def tag(self, path=WHOLE, token="jane"):
         return (await self.get(path, token=token))[1]
 
+    def counted(self, code):
+        name = "purser_scheduler_read_api_requests_total"
+        return self._metrics.registry.get_sample_value(name, {"code": str(code)}) or 0
+
     async def end(self):
         for each in self.running:
             each.cancel()
@@ -75,10 +80,11 @@ async def asked():
         clock = SystemClock()
         inner.extender.attach(inner.pods)
         page = Page(inner.cache, inner.extender.pending, lambda: StateReplica("p", True, "p"), clock)
+        metrics = SchedulerMetrics()
         control = AccessControl(inner.client, clock)
-        app = read_api_app(control, page, None, None, None, None, SchedulerMetrics())
+        app = read_api_app(control, page, None, None, None, None, metrics)
         async with asyncio.timeout(40), listening(app, "127.0.0.1", 0) as port:
-            world = World(api, inner, page, f"http://127.0.0.1:{port}")
+            world = World(api, inner, page, metrics, f"http://127.0.0.1:{port}")
             try:
                 yield world
             finally:
@@ -184,6 +190,16 @@ async def test_who_waits_keeps_no_answers_from_others_and_only_so_many_wait(monk
         async with asyncio.timeout(10):
             while (await it.get("/v1/state?wait=1", tags["kim"], "kim"))[0] == 503:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+
+
+async def test_of_a_client_that_leaves_the_number_is_counted_and_nothing_is_logged(it):
+    waits = it.start("/v1/state?wait=30", await it.tag())
+    with capture_logs() as logged:
+        await it.looked()
+        waits.cancel()
+        while it.counted(serving.CLIENT_GONE) < 1:  # noqa: ASYNC110
+            await asyncio.sleep(SOON_S)
+    assert (logged, it.counted(200), it.counted(304)) == ([], 1, 0)
 
 
 async def test_a_server_that_ends_lets_them_go():

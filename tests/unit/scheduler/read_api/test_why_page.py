@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.kube.servers import StandingClock
-from tests.unit.scheduler.extender_world import replica, server
+from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.dialects.selectors import USE_GPUTYPE
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
@@ -230,6 +230,32 @@ async def test_it_is_found_once_for_all_who_ask_and_not_more_often_than_the_api_
     first, second = await asyncio.gather(*(page.of("waits", EVERYTHING, user) for user in ("jane", "joe")))
     assert first is second
     assert await page.of("waits", OWN, "jane") is not first, "who may not list nodes has a document of their own"
+
+
+async def test_it_goes_on_while_one_of_those_who_asked_is_there(world):
+    await world.add_node("n1")
+    await world.add_pod("waits", 9000)
+    page, turn = page_of(world), world.extender.searches._one_by_one
+    await turn.acquire()
+
+    def queued():
+        return len([each for each in turn._waiters or () if not each.done()])
+
+    def ask():
+        return asyncio.ensure_future(page.of("waits", EVERYTHING, "jane"))
+
+    first, second = ask(), ask()
+    await eventually(lambda: queued() == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (queued(), second.done()) == (1, False)
+    second.cancel()
+    await eventually(lambda: queued() == 0)
+    third = ask()
+    await eventually(lambda: queued() == 1)
+    turn.release()
+    assert (await third).pieces
 
 
 def pod(namespace, memory):
