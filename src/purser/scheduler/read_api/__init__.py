@@ -11,6 +11,7 @@ those whom the API server vouches for.
 - ``reads``: how often the API server is asked for these.
 - ``rollout_page``: the document on what the operator rolls out.
 - ``waiting``: requests that wait for a change of the state.
+- ``tags``: which documents a client has already.
 - ``serving``: paths, answers, and how much clients can make of a server. ``places``: how many at once.
   ``clients``: those that leave before.
 

@@ -32,6 +32,7 @@ from purser.scheduler.read_api.page import Scope, StatePage
 from purser.scheduler.read_api.places import RETRY_AFTER, Places
 from purser.scheduler.read_api.reads import TooManyReadsError
 from purser.scheduler.read_api.rollout_page import RolloutPage
+from purser.scheduler.read_api.tags import is_known
 from purser.scheduler.read_api.waiting import ChangeWaits, wait_of
 from purser.scheduler.read_api.why import WhyPage
 
@@ -138,8 +139,9 @@ def read_api_app(
             namespace = request.match_info.get("namespace")
             if namespace is not None and not is_label(namespace):
                 raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
-            tag = request.headers.get("If-None-Match", "")
-            seconds = wait_of(request.query) if document_of is state and tag else 0
+            known = request.headers.getall("If-None-Match", ())
+            asked_s = wait_of(request.query)
+            seconds = asked_s if document_of is state and known else 0
 
             async def review() -> AccessVerdict:
                 return await access.verdict(request.headers.get("Authorization", ""), namespace, listed)
@@ -151,7 +153,7 @@ def read_api_app(
             async def has_changed() -> bool:
                 """Nothing is told meanwhile to who may not read any more, nor while that is not known."""
                 found = await review()
-                return found.status != 503 and (found.status != 200 or (await read(found)).tag != tag)
+                return found.status != 503 and (found.status != 200 or not is_known((await read(found)).tag, known))
 
             verdict = await review()
             if verdict.status == 200 and seconds:
@@ -165,9 +167,9 @@ def read_api_app(
                 async with searches.one(verdict.user):
                     document = await while_there(request, read(verdict))
                 async with answers.one(verdict.user):
-                    return await _send(request, document, tag)
+                    return await _send(request, document, known)
             async with answers.one(verdict.user):
-                return await _send(request, await read(verdict), tag)
+                return await _send(request, await read(verdict), known)
 
         return answer
 
@@ -238,9 +240,9 @@ def _refusal(status: int, message: str) -> web.Response:
     return web.Response(status=status, text=f"{message}\n", headers=headers)
 
 
-async def _send(request: web.Request, document: EncodedState, known_tag: str) -> web.StreamResponse:
+async def _send(request: web.Request, document: EncodedState, known: Iterable[str]) -> web.StreamResponse:
     """All of it, or that its client knows it. Raises `ClientGoneError`."""
-    if known_tag == document.tag:
+    if is_known(document.tag, known):
         return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
     response = web.StreamResponse(headers={**_HEADERS, "ETag": document.tag, "Content-Type": "application/json"})
     response.content_length = document.length

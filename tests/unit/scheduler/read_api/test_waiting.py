@@ -36,14 +36,14 @@ class World:
     """A scheduler that makes its documents anew often, and those who ask it; each has the name of its token."""
 
     def __init__(self, api, inner, page, metrics, url):
-        self.api, self.inner, self._page, self._metrics, self._url = api, inner, page, metrics, url
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        self.api, self.inner, self._page, self._metrics, self.url = api, inner, page, metrics, url
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         self.running = []
 
     async def get(self, path=WHOLE, tag="", token="jane"):
         """Status, tag and text."""
         headers = {"Authorization": f"Bearer {token}"} | ({"If-None-Match": tag} if tag else {})
-        async with self._session.get(self._url + path, headers=headers) as response:
+        async with self.session.get(self.url + path, headers=headers) as response:
             return response.status, response.headers.get("ETag", ""), await response.text()
 
     def start(self, *words, **options):
@@ -68,7 +68,7 @@ class World:
         for each in self.running:
             each.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
-        await self._session.close()
+        await self.session.close()
 
 
 @asynccontextmanager
@@ -123,6 +123,46 @@ async def test_without_a_change_it_is_said_after_the_time_and_who_knows_nothing_
     for path, known in (("?wait=30", ""), ("?wait=30", '"other"'), ("?wait=0", tag), ("", tag)):
         async with asyncio.timeout(5):
             assert (await it.get(f"{WHOLE}{path}", known))[0] == (304 if known == tag else 200)
+
+
+TAGS = {
+    "as it is": "{0}",
+    "weak": "W/{0}",
+    "a list": '"older", {0}',
+    "a list of weak ones": 'W/"older",W/{0} , "newer"',
+    "any": "*",
+}
+
+
+@pytest.mark.parametrize("known", TAGS.values(), ids=TAGS)
+async def test_whoever_knows_the_document_waits_however_that_is_written(it, known):
+    header = known.format(await it.tag())
+    assert (await it.get(WHOLE, header))[0] == 304
+    waits = it.start("/v1/state?wait=30", header)
+    await it.looked()
+    assert not waits.done()
+    if known != "*":
+        await it.inner.add_pod("new")
+        assert (await waits)[0] == 200
+
+
+@pytest.mark.parametrize("other", ['"other"', 'W/"a", "b"', "x", '"', "W/*", '"*"'])
+async def test_whoever_knows_another_document_does_not_wait(it, other):
+    async with asyncio.timeout(5):
+        assert (await it.get("/v1/state?wait=30", other))[0] == 200
+
+
+async def test_tags_may_be_in_several_lines(it):
+    tag = await it.tag()
+    headers = [("Authorization", "Bearer jane"), ("If-None-Match", '"older"'), ("If-None-Match", tag)]
+    async with it.session.get(it.url + WHOLE, headers=headers) as response:
+        assert response.status == 304
+
+
+@pytest.mark.parametrize("path", ["/v1/state", "/v1/nodes", "/v1/namespaces/default/waiting", "/v1/rollout"])
+async def test_other_times_are_refused_of_all_documents_and_of_those_who_know_none(it, path):
+    status, _, text = await it.get(f"{path}?wait=99")
+    assert (status, text) == (400, "wait must be a whole number of seconds from 0 to 30\n")
 
 
 @pytest.mark.parametrize("odd", ["31", "-1", "1.5", "", "x", "٣", "9999999999"])
@@ -211,4 +251,4 @@ async def test_a_server_that_ends_lets_them_go():
         began = time.monotonic()
     assert time.monotonic() - began < 4, "the server gives requests 5 s to end"
     assert (await waits)[0] in (304, 503)
-    await it._session.close()
+    await it.session.close()
