@@ -56,7 +56,7 @@ class NoTurnError(Exception):
 
     def __init__(self, wait_s: float) -> None:
         """``wait_s``: until the next search may begin."""
-        super().__init__(f"other searches take more than the {SEARCH_TIMEOUT_S:g} s that one may take")
+        super().__init__(f"its turn would come only after more than {SEARCH_TIMEOUT_S:g} s")
         self.wait_s = wait_s
 
 
