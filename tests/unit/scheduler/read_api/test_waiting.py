@@ -237,8 +237,9 @@ async def test_of_a_client_that_leaves_the_number_is_counted_and_nothing_is_logg
     with capture_logs() as logged:
         await it.looked()
         waits.cancel()
-        while it.counted(serving.CLIENT_GONE) < 1:  # noqa: ASYNC110
-            await asyncio.sleep(SOON_S)
+        async with asyncio.timeout(10):
+            while it.counted(serving.CLIENT_GONE) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(SOON_S)
     assert (logged, it.counted(200), it.counted(304)) == ([], 1, 0)
 
 
