@@ -187,6 +187,7 @@ STARTED_OTHERWISE = {
         Observer._follow: note
         _start_parts: parts.extender.read_ahead
         until: work
+        while_there: work
         until: end
         WorkQueue.add_after: self._add_later
     """,

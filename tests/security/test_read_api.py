@@ -9,6 +9,7 @@ from dataclasses import replace
 import aiohttp
 import aiohttp.web
 import pytest
+from structlog.testing import capture_logs
 
 from purser.connections import Limits
 from purser.kube import Client, ClusterConfig
@@ -183,8 +184,8 @@ class LargePage:
 class Server:
     """Clients read the head of their answers, and no more."""
 
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, port, metrics):
+        self.port, self._metrics = port, metrics
         self.writers = []
 
     async def ask(self, token):
@@ -192,6 +193,10 @@ class Server:
         self.writers.append(writer)
         writer.write(f"GET /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
         return int((await reader.readline()).split()[1]), reader
+
+    def counted(self, code):
+        name = "purser_scheduler_read_api_requests_total"
+        return self._metrics.registry.get_sample_value(name, {"code": str(code)}) or 0
 
     async def close(self):
         for writer in self.writers:
@@ -205,6 +210,7 @@ async def large():
         for number in range(9):
             api.add_user(f"t{number}", User(f"user-{number}"))
         async with Client(ClusterConfig.insecure(api.url, api.admin_token)) as client:
+            metrics = SchedulerMetrics()
             app = read_api_app(
                 AccessControl(client, SystemClock()),
                 LargePage(),
@@ -212,10 +218,10 @@ async def large():
                 ObjectPage(client, None, SharedReads(SystemClock())),
                 None,
                 LargePage(),
-                SchedulerMetrics(),
+                metrics,
             )
             async with asyncio.timeout(60), listening(app, "127.0.0.1", 0, None, Limits(connections=30)) as port:
-                server = Server(port)
+                server = Server(port, metrics)
                 try:
                     yield server
                 finally:
@@ -233,6 +239,18 @@ async def test_clients_that_do_not_read_keep_a_piece_each_and_only_so_many_answe
         server.writers[0].transport.abort()
         while (await server.ask("t4"))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+async def test_clients_that_leave_before_they_have_all_write_nothing_into_the_log():
+    with capture_logs() as logged:
+        async with large() as server:
+            for _ in range(2):
+                assert (await server.ask("t0"))[0] == 200
+                server.writers[-1].transport.abort()
+            while server.counted(serving.CLIENT_GONE) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            assert server.counted(200) == 0
+    assert [each for each in logged if each["log_level"] == "error"] == []
 
 
 async def test_an_answer_that_is_read_too_slowly_is_given_up(monkeypatch):

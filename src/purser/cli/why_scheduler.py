@@ -9,7 +9,7 @@ from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, 
 
 if TYPE_CHECKING:
     from purser.core.state import ClusterState, PodWhy, StateGrant, StateReason, StateWaiting
-    from purser.scheduler.explaining import Explanation
+    from purser.scheduler.explaining import ChangeKind, Explanation
     from purser.top.asking import ReadApi
 
 
@@ -27,8 +27,6 @@ def print_scheduler_reasons(
     api: "ReadApi", namespace: str, name: str, output: OutputFormat, lines_of: ExplanationLines
 ) -> None:
     """Print what the scheduler finds out about a pod; ends the command where it knows none of that name."""
-    import msgspec
-
     answer = _ask(api, namespace, name)
     if answer.why is None:
         _print_state(answer.state, namespace, name, output)
@@ -36,7 +34,7 @@ def print_scheduler_reasons(
     for note in _notes(answer.why):
         print(f"purser: {_line(note)}", file=sys.stderr)
     if output in (OutputFormat.JSON, OutputFormat.YAML):
-        dump(msgspec.to_builtins(answer.why), DocumentFormat(output.value))
+        dump(_document(answer.why, answer.state), DocumentFormat(output.value))
         return
     for line in _why_lines(answer, output, lines_of):
         print(line)
@@ -68,6 +66,16 @@ def _notes(found: "PodWhy") -> Iterator[str]:
         yield "the scheduler ended its search early, so other changes may make the pod fit, too"
 
 
+def _document(found: "PodWhy", state: "ClusterState | None") -> dict[str, object]:
+    """As the scheduler has it; of a pod on a node with what it holds, which the state says."""
+    import msgspec
+
+    document: dict[str, object] = msgspec.to_builtins(found)
+    if state is None:
+        return document
+    return document | {"grant": msgspec.to_builtins(_find_grant(state, found.namespace, found.pod))}
+
+
 def _why_lines(answer: _Answer, output: OutputFormat, lines_of: ExplanationLines) -> Iterator[str]:
     found, state = answer
     assert found is not None
@@ -96,7 +104,7 @@ _MORE_CHANGES = (
 def _explanation_of(found: "PodWhy") -> "Explanation":
     """The same in the words of `purser why`."""
     from purser.core.explaining.grouping import ReasonCount
-    from purser.scheduler.explaining import ChangeKind, Explanation, SuggestedChange, Suggestion
+    from purser.scheduler.explaining import Explanation, SuggestedChange, Suggestion
 
     return Explanation(
         found.namespace,
@@ -110,10 +118,20 @@ def _explanation_of(found: "PodWhy") -> "Explanation":
             ReasonCount(each.by, each.reason, each.nodes, each.gpus, each.text, each.examples) for each in found.reasons
         ),
         suggestions=tuple(
-            Suggestion(ChangeKind(each.kind), each.text, SuggestedChange(), each.fits, each.examples)
+            Suggestion(_kind_of(each.kind), each.text, SuggestedChange(), each.fits, each.examples)
             for each in found.suggestions
         ),
     )
+
+
+def _kind_of(word: str) -> "ChangeKind":
+    """Some kind for the word of a newer scheduler: kinds are not printed."""
+    from purser.scheduler.explaining import ChangeKind
+
+    try:
+        return ChangeKind(word)
+    except ValueError:
+        return ChangeKind.AMOUNT
 
 
 def _print_state(state: "ClusterState | None", namespace: str, name: str, output: OutputFormat) -> None:

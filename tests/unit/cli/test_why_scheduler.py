@@ -4,12 +4,13 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
+import yaml
 from tests.unit.cli.typed import beside
 from tests.unit.kube.certificates import Authority
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.names import CORDONED_GPUS_ANNOTATION
-from purser.core.state import StateReplica
+from purser.core.state import StateReplica, WhySuggestion
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import User
 from purser.scheduler.metrics import SchedulerMetrics
@@ -23,6 +24,7 @@ from purser.scheduler.read_api import (
     WhyPage,
     read_api_app,
 )
+from purser.scheduler.read_api import why as why_documents
 from purser.telemetry import listening
 
 
@@ -115,11 +117,30 @@ async def test_pods_that_are_elsewhere_or_not_refused(tmp_path):
         code, out, _ = await why("held")
         assert out.splitlines()[0].startswith("default/held is on node n1 (")
         assert out.splitlines()[1:] == ["Container c holds 100 MiB of GPU 0."]
+        for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+            found = read((await why("held", "-o", output))[1])
+            assert (found["state"], found["node"]) == ("placed", "n1")
+            [container] = found["grant"]["containers"]
+            assert [share["memory_mib"] for share in container["shares"]] == [100]
+        await world.add_pod("odd", spec={"nodeName": "n1"})
+        found = json.loads((await why("odd", "-o", "json"))[1])
+        assert (found["state"], found["grant"]) == ("placed", None), "it holds nothing by Purser"
         ended = {"status": {"phase": "Failed", "reason": "Evicted", "message": "too much memory"}}
         await world.client.patch_merge(PODS, "held", ended, "default", subresource="status")
         assert await why("held") == (0, "default/held has ended: Evicted: too much memory\n", "")
         code, _, err = await why("unknown")
         assert (code, "the scheduler does not know pod default/unknown" in err) == (1, True)
+
+
+async def test_a_change_of_a_kind_that_only_newer_schedulers_know_is_printed(tmp_path, monkeypatch):
+    newer = WhySuggestion("priority", "the pod has priority 5", 1)
+    monkeypatch.setattr(why_documents, "_suggestion", lambda *_, **__: newer)
+    async with asked(tmp_path) as (world, why):
+        await world.add_node("n1")
+        await world.add_pod("waits", 9000)
+        code, out, err = await why("waits")
+        assert (code, err) == (0, "")
+        assert "- the pod has priority 5: the pod then fits on 1 node\n" in out
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

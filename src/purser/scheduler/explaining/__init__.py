@@ -21,7 +21,7 @@ Not here: the filters themselves and how reasons are counted (`purser.core.expla
 """
 
 from purser.scheduler.explaining.advising import PodAdvisor
-from purser.scheduler.explaining.asking import PodSearch, SearchedPod
+from purser.scheduler.explaining.asking import NoTurnError, PodSearch, SearchedPod
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
 from purser.scheduler.explaining.explainer import Explainer
@@ -37,6 +37,7 @@ __all__ = [
     "Explainer",
     "Explanation",
     "LogFile",
+    "NoTurnError",
     "NodeScore",
     "Obstacle",
     "Overview",

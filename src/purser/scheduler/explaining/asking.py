@@ -2,7 +2,8 @@
 
 kube-scheduler's questions go first: between two verdicts the loop rests for half as long as the last one took, and
 one pod is searched for at a time. After a search the next waits for twice as long as that one took, so whoever asks
-cannot take more than a fourth of the scheduler's time. A search that takes long ends with what was found so far.
+cannot take more than a fourth of the scheduler's time. A search that takes long ends with what was found so far, and
+one whose time is over before its turn does not begin.
 """
 
 import asyncio
@@ -50,6 +51,15 @@ class SearchedPod(msgspec.Struct, frozen=True):
     """Whether the time was over before all changes were tried."""
 
 
+class NoTurnError(Exception):
+    """The time of a search is over before its turn comes."""
+
+    def __init__(self, wait_s: float) -> None:
+        """``wait_s``: until the next search may begin."""
+        super().__init__(f"its turn would come only after more than {SEARCH_TIMEOUT_S:g} s")
+        self.wait_s = wait_s
+
+
 class PodSearch:
     """Asks the nodes that kube-scheduler asked about last, else all nodes with GPUs; changes nothing."""
 
@@ -69,7 +79,8 @@ class PodSearch:
         """When the next search may begin, in monotonic seconds."""
 
     async def search(self, pod: Pod) -> SearchedPod:
-        """Why a pod that is on no node is on none, and what of its devices it could ask for instead."""
+        """Why a pod that is on no node is on none, and what of its devices it could ask for instead. Raises
+        `NoTurnError`."""
         return msgspec.structs.replace(await self._judged(pod), last_message=last_message(pod))
 
     async def _judged(self, pod: Pod) -> SearchedPod:
@@ -82,13 +93,24 @@ class PodSearch:
         clock = self._cache.clock
         deadline = clock.monotonic() + SEARCH_TIMEOUT_S
         async with self._one_by_one:
-            await clock.sleep(max(0.0, min(self._next_at, deadline) - clock.monotonic()))
-            began = clock.monotonic()
+            began = await self._turn(deadline)
             try:
                 return await self._search(pod, deadline)
             finally:
                 now = clock.monotonic()
                 self._next_at = now + _PAUSE_FACTOR * (now - began)
+
+    async def _turn(self, deadline: float) -> float:
+        """Once the pause after the last search is over, when that is. Raises `NoTurnError`, at once where it lasts
+        longer than the deadline."""
+        clock = self._cache.clock
+        now = clock.monotonic()
+        if max(now, self._next_at) < deadline:
+            await clock.sleep(max(0.0, self._next_at - now))
+            now = clock.monotonic()
+        if max(now, self._next_at) >= deadline:
+            raise NoTurnError(max(0.0, self._next_at - now))
+        return now
 
     async def _search(self, pod: Pod, deadline: float) -> SearchedPod:
         asked = self._asked_nodes(pod.metadata.uid)

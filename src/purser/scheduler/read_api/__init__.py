@@ -11,7 +11,9 @@ those whom the API server vouches for.
 - ``reads``: how often the API server is asked for these.
 - ``rollout_page``: the document on what the operator rolls out.
 - ``waiting``: requests that wait for a change of the state.
+- ``tags``: which documents a client has already.
 - ``serving``: paths, answers, and how much clients can make of a server. ``places``: how many at once.
+  ``clients``: those that leave before.
 
 Not here: the types of the document (`purser.core.state`), and who reads it (`purser.top`).
 """

@@ -40,12 +40,12 @@ class SharedReads:
     async def answer(
         self, key: tuple[str, ...], read: Callable[[], Awaitable[msgspec.Struct | None]], user: str
     ) -> EncodedState | None:
-        """The document of a key, read for a user unless it is new. Raises `TooManyReadsError`, and what ``read``
-        raises."""
+        """The document of a key, read for a user unless it is new, as long as somebody waits for it. Raises
+        `TooManyReadsError`, and what ``read`` raises."""
         answer = self._known.get(key)
         if answer is None or answer.is_old:
             self._count(user)
-            answer = self._known.put(key, SharedAnswer(_encoding(read), self._clock, FRESH_FOR_S))
+            answer = self._known.put(key, SharedAnswer(_encoding(read), self._clock, FRESH_FOR_S, ends_unwanted=True))
         return await answer.answer()
 
     def _count(self, user: str) -> None:

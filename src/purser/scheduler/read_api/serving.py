@@ -6,6 +6,7 @@ process is one chunk, and the document that all share.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,10 @@ from purser.core.decoding import brief
 from purser.core.kubernetes.naming import is_label
 from purser.kube import KubeError
 from purser.kube.resources import EVENTS, PODS, Resource
+from purser.scheduler.explaining import NoTurnError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.read_api.access import STATE_PATH, AccessControl, AccessVerdict
+from purser.scheduler.read_api.clients import ClientGoneError, has_gone, while_there
 from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.lists import ListKind, ListQueryError, read_part
 from purser.scheduler.read_api.nodes import NodePage
@@ -29,6 +32,7 @@ from purser.scheduler.read_api.page import Scope, StatePage
 from purser.scheduler.read_api.places import RETRY_AFTER, Places
 from purser.scheduler.read_api.reads import TooManyReadsError
 from purser.scheduler.read_api.rollout_page import RolloutPage
+from purser.scheduler.read_api.tags import is_known
 from purser.scheduler.read_api.waiting import ChangeWaits, wait_of
 from purser.scheduler.read_api.why import WhyPage
 
@@ -52,8 +56,12 @@ EVENTS_PATH = "/v1/namespaces/{namespace}/events"
 MAX_CONCURRENT_ANSWERS = 8
 """Documents that are sent at once."""
 MAX_ANSWERS_OF_A_USER = 2
+MAX_SEARCHES, MAX_SEARCHES_OF_A_USER = 8, 2
+"""Requests for why a pod waits that wait for their turn, or are searched for: one search runs at a time."""
 MAX_WAITS, MAX_WAITS_OF_A_USER = 32, 4
 """Requests that wait for a change: half of the connections stay for others."""
+CLIENT_GONE = 499
+"""Counted for those who leave before they have their answer, or do not read it in time; nobody is told."""
 SEND_TIMEOUT_S = 30.0
 """For one document: of ten MiB, 3 Mbit/s."""
 _CHUNK_BYTES = 64 * 1024
@@ -84,6 +92,7 @@ def read_api_app(
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = Places(MAX_CONCURRENT_ANSWERS, MAX_ANSWERS_OF_A_USER, "responses are still being sent")
+    searches = Places(MAX_SEARCHES, MAX_SEARCHES_OF_A_USER, "requests for why a pod waits have no answer yet")
     waits = ChangeWaits(Places(MAX_WAITS, MAX_WAITS_OF_A_USER, "requests are waiting for a change"))
 
     async def state(_: web.Request, reader: Reader) -> EncodedState:
@@ -130,8 +139,9 @@ def read_api_app(
             namespace = request.match_info.get("namespace")
             if namespace is not None and not is_label(namespace):
                 raise web.HTTPNotFound(text="the namespace in the path must be an RFC 1123 label\n")
-            tag = request.headers.get("If-None-Match", "")
-            seconds = wait_of(request.query) if document_of is state and tag else 0
+            known = request.headers.getall("If-None-Match", ())
+            asked_s = wait_of(request.query)
+            seconds = asked_s if document_of is state and known else 0
 
             async def review() -> AccessVerdict:
                 return await access.verdict(request.headers.get("Authorization", ""), namespace, listed)
@@ -143,19 +153,23 @@ def read_api_app(
             async def has_changed() -> bool:
                 """Nothing is told meanwhile to who may not read any more, nor while that is not known."""
                 found = await review()
-                return found.status != 503 and (found.status != 200 or (await read(found)).tag != tag)
+                return found.status != 503 and (found.status != 200 or not is_known((await read(found)).tag, known))
 
             verdict = await review()
             if verdict.status == 200 and seconds:
                 await waits.until(has_changed, request, verdict.user, seconds)
+                if has_gone(request):
+                    raise ClientGoneError
                 verdict = await review()
             if verdict.status != 200:
                 return _refusal(verdict.status, verdict.message)
+            if document_of is why:
+                async with searches.one(verdict.user):
+                    document = await while_there(request, read(verdict))
+                async with answers.one(verdict.user):
+                    return await _send(request, document, known)
             async with answers.one(verdict.user):
-                document = await read(verdict)
-                if tag == document.tag:
-                    return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
-                return await _send(request, document)
+                return await _send(request, await read(verdict), known)
 
         return answer
 
@@ -166,6 +180,8 @@ def read_api_app(
         except web.HTTPException as error:
             metrics.read(error.status)
             raise
+        except ClientGoneError:
+            response = web.Response(status=CLIENT_GONE)
         metrics.read(response.status)
         return response
 
@@ -197,6 +213,11 @@ async def _made(document_of: Document, request: web.Request, reader: Reader) -> 
         raise web.HTTPTooManyRequests(
             text="too many different pods or events were asked for in this second: try again\n", headers=RETRY_AFTER
         ) from None
+    except NoTurnError as error:
+        raise web.HTTPServiceUnavailable(
+            text=f"the scheduler did not search for this pod: {error}: try again\n",
+            headers={"Retry-After": str(max(1, math.ceil(error.wait_s)))},
+        ) from None
     except KubeError as error:
         raise web.HTTPServiceUnavailable(
             text=f"the API server cannot be read: {brief(error)}\n", headers=RETRY_AFTER
@@ -219,7 +240,10 @@ def _refusal(status: int, message: str) -> web.Response:
     return web.Response(status=status, text=f"{message}\n", headers=headers)
 
 
-async def _send(request: web.Request, document: EncodedState) -> web.StreamResponse:
+async def _send(request: web.Request, document: EncodedState, known: Iterable[str]) -> web.StreamResponse:
+    """All of it, or that its client knows it. Raises `ClientGoneError`."""
+    if is_known(document.tag, known):
+        return web.Response(status=304, headers={**_HEADERS, "ETag": document.tag})
     response = web.StreamResponse(headers={**_HEADERS, "ETag": document.tag, "Content-Type": "application/json"})
     response.content_length = document.length
     try:
@@ -228,9 +252,10 @@ async def _send(request: web.Request, document: EncodedState) -> web.StreamRespo
             for chunk in _chunks(document.pieces):
                 await response.write(chunk)
             await response.write_eof()
-    except TimeoutError:
+    except (TimeoutError, ConnectionError):
         if request.transport is not None:
             request.transport.abort()
+        raise ClientGoneError from None
     return response
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from purser.scheduler.read_api.clients import has_gone
 from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.places import Places
 
@@ -41,7 +42,7 @@ class ChangeWaits:
         async with self._places.one(user):
             while not await has_changed():
                 left = end - loop.time()
-                if left <= 0 or self._has_ended.is_set() or _has_gone(request):
+                if left <= 0 or self._has_ended.is_set() or has_gone(request):
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(LOOK_PERIOD_S, left)):
@@ -50,7 +51,3 @@ class ChangeWaits:
     async def end(self, _: object = None) -> None:
         """Let none wait any longer."""
         self._has_ended.set()
-
-
-def _has_gone(request: web.Request) -> bool:
-    return request.transport is None or request.transport.is_closing()

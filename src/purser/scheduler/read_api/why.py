@@ -47,7 +47,7 @@ class WhyPage:
 
     async def of(self, name: str, scope: Scope, user: str) -> EncodedState | None:
         """A pod's, for the namespace's readers; None: there is no such pod that holds or wants GPUs. Raises
-        `purser.kube.KubeError` and `TooManyReadsError`."""
+        `purser.kube.KubeError`, `TooManyReadsError` and `NoTurnError`."""
         known = self._cache.pod(scope.namespace, name)
         if known is None or not self._cache.readings.of(known).asks_for_devices:
             return None

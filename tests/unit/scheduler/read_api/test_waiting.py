@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 from tests.unit.scheduler.extender_world import replica, server
 
 from purser.core.state import StateReplica
@@ -34,15 +35,15 @@ class Page(StatePage):
 class World:
     """A scheduler that makes its documents anew often, and those who ask it; each has the name of its token."""
 
-    def __init__(self, api, inner, page, url):
-        self.api, self.inner, self._page, self._url = api, inner, page, url
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+    def __init__(self, api, inner, page, metrics, url):
+        self.api, self.inner, self._page, self._metrics, self.url = api, inner, page, metrics, url
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         self.running = []
 
     async def get(self, path=WHOLE, tag="", token="jane"):
         """Status, tag and text."""
         headers = {"Authorization": f"Bearer {token}"} | ({"If-None-Match": tag} if tag else {})
-        async with self._session.get(self._url + path, headers=headers) as response:
+        async with self.session.get(self.url + path, headers=headers) as response:
             return response.status, response.headers.get("ETag", ""), await response.text()
 
     def start(self, *words, **options):
@@ -59,11 +60,15 @@ class World:
     async def tag(self, path=WHOLE, token="jane"):
         return (await self.get(path, token=token))[1]
 
+    def counted(self, code):
+        name = "purser_scheduler_read_api_requests_total"
+        return self._metrics.registry.get_sample_value(name, {"code": str(code)}) or 0
+
     async def end(self):
         for each in self.running:
             each.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
-        await self._session.close()
+        await self.session.close()
 
 
 @asynccontextmanager
@@ -75,10 +80,11 @@ async def asked():
         clock = SystemClock()
         inner.extender.attach(inner.pods)
         page = Page(inner.cache, inner.extender.pending, lambda: StateReplica("p", True, "p"), clock)
+        metrics = SchedulerMetrics()
         control = AccessControl(inner.client, clock)
-        app = read_api_app(control, page, None, None, None, None, SchedulerMetrics())
+        app = read_api_app(control, page, None, None, None, None, metrics)
         async with asyncio.timeout(40), listening(app, "127.0.0.1", 0) as port:
-            world = World(api, inner, page, f"http://127.0.0.1:{port}")
+            world = World(api, inner, page, metrics, f"http://127.0.0.1:{port}")
             try:
                 yield world
             finally:
@@ -117,6 +123,46 @@ async def test_without_a_change_it_is_said_after_the_time_and_who_knows_nothing_
     for path, known in (("?wait=30", ""), ("?wait=30", '"other"'), ("?wait=0", tag), ("", tag)):
         async with asyncio.timeout(5):
             assert (await it.get(f"{WHOLE}{path}", known))[0] == (304 if known == tag else 200)
+
+
+TAGS = {
+    "as it is": "{0}",
+    "weak": "W/{0}",
+    "a list": '"older", {0}',
+    "a list of weak ones": 'W/"older",W/{0} , "newer"',
+    "any": "*",
+}
+
+
+@pytest.mark.parametrize("known", TAGS.values(), ids=TAGS)
+async def test_whoever_knows_the_document_waits_however_that_is_written(it, known):
+    header = known.format(await it.tag())
+    assert (await it.get(WHOLE, header))[0] == 304
+    waits = it.start("/v1/state?wait=30", header)
+    await it.looked()
+    assert not waits.done()
+    if known != "*":
+        await it.inner.add_pod("new")
+        assert (await waits)[0] == 200
+
+
+@pytest.mark.parametrize("other", ['"other"', 'W/"a", "b"', "x", '"', "W/*", '"*"'])
+async def test_whoever_knows_another_document_does_not_wait(it, other):
+    async with asyncio.timeout(5):
+        assert (await it.get("/v1/state?wait=30", other))[0] == 200
+
+
+async def test_tags_may_be_in_several_lines(it):
+    tag = await it.tag()
+    headers = [("Authorization", "Bearer jane"), ("If-None-Match", '"older"'), ("If-None-Match", tag)]
+    async with it.session.get(it.url + WHOLE, headers=headers) as response:
+        assert response.status == 304
+
+
+@pytest.mark.parametrize("path", ["/v1/state", "/v1/nodes", "/v1/namespaces/default/waiting", "/v1/rollout"])
+async def test_other_times_are_refused_of_all_documents_and_of_those_who_know_none(it, path):
+    status, _, text = await it.get(f"{path}?wait=99")
+    assert (status, text) == (400, "wait must be a whole number of seconds from 0 to 30\n")
 
 
 @pytest.mark.parametrize("odd", ["31", "-1", "1.5", "", "x", "٣", "9999999999"])
@@ -186,6 +232,17 @@ async def test_who_waits_keeps_no_answers_from_others_and_only_so_many_wait(monk
                 await asyncio.sleep(0.05)
 
 
+async def test_of_a_client_that_leaves_the_number_is_counted_and_nothing_is_logged(it):
+    waits = it.start("/v1/state?wait=30", await it.tag())
+    with capture_logs() as logged:
+        await it.looked()
+        waits.cancel()
+        async with asyncio.timeout(10):
+            while it.counted(serving.CLIENT_GONE) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(SOON_S)
+    assert (logged, it.counted(200), it.counted(304)) == ([], 1, 0)
+
+
 async def test_a_server_that_ends_lets_them_go():
     async with asked() as it:
         waits = it.start("/v1/state?wait=30", await it.tag())
@@ -195,4 +252,4 @@ async def test_a_server_that_ends_lets_them_go():
         began = time.monotonic()
     assert time.monotonic() - began < 4, "the server gives requests 5 s to end"
     assert (await waits)[0] in (304, 503)
-    await it._session.close()
+    await it.session.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.kube.servers import StandingClock
-from tests.unit.scheduler.extender_world import replica, server
+from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.dialects.selectors import USE_GPUTYPE
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
@@ -20,7 +20,7 @@ from purser.core.state import PodWhy, WhyReason, WhyState
 from purser.kube.pod_details import SCHEDULED_PODS, ScheduledPod
 from purser.kube.resources import PODS
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.explaining import PodSearch, asking
+from purser.scheduler.explaining import NoTurnError, PodSearch, SearchedPod, asking
 from purser.scheduler.explaining.live_judge import LiveJudge
 from purser.scheduler.placement import Reservations
 from purser.scheduler.read_api import SharedReads, WhyPage
@@ -153,6 +153,39 @@ async def test_a_search_that_takes_long_ends_with_what_it_has_and_says_so(monkey
         assert len(verdicts) > 2
 
 
+async def test_who_waits_longer_than_a_search_may_take_gets_none(monkeypatch):
+    async with slow(monkeypatch, 0.6) as (world, verdicts):
+        search, clock = world.extender.searches.search, world.cache.clock
+        waiting = await world.client.get(SCHEDULED_PODS, "waits", "default")
+        first, *others = await asyncio.gather(*(search(waiting) for _ in range(4)), return_exceptions=True)
+        assert (first.is_cut_short, len(verdicts)) == (True, 3)
+        assert [type(each) for each in others] == [NoTurnError] * 3
+        pause = 2 * clock.ahead_s
+        assert [each.wait_s for each in others] == [pytest.approx(pause)] * 3
+        clock.ahead_s += pause - asking.SEARCH_TIMEOUT_S
+        with pytest.raises(NoTurnError):
+            await search(waiting)
+        clock.ahead_s += 0.1
+        assert (await search(waiting)).is_cut_short
+        assert verdicts[3] >= 1.5 * pause, "after the first search and the whole pause"
+
+
+@pytest.mark.parametrize("verdict_s", [0.002, 0.05, 0.6, 1.9])
+async def test_however_many_ask_three_fourths_of_the_time_are_for_others(monkeypatch, verdict_s):
+    async with slow(monkeypatch, verdict_s) as (world, verdicts):
+        search, clock = world.extender.searches.search, world.cache.clock
+        waiting = await world.client.get(SCHEDULED_PODS, "waits", "default")
+        searched = 0
+        while clock.ahead_s < 60:
+            found = await asyncio.gather(*(search(waiting) for _ in range(8)), return_exceptions=True)
+            searched += sum(isinstance(each, SearchedPod) for each in found)
+            assert all(isinstance(each, SearchedPod | NoTurnError) for each in found)
+            clock.ahead_s += 0.1
+        assert searched >= 4
+        last_search_s = asking.SEARCH_TIMEOUT_S + verdict_s
+        assert len(verdicts) * verdict_s <= clock.ahead_s / 4 + last_search_s
+
+
 async def test_searches_follow_one_another_and_what_is_asked_meanwhile_goes_first(monkeypatch):
     async with slow(monkeypatch, 0.001) as (world, verdicts):
         running, most = 0, 0
@@ -197,6 +230,32 @@ async def test_it_is_found_once_for_all_who_ask_and_not_more_often_than_the_api_
     first, second = await asyncio.gather(*(page.of("waits", EVERYTHING, user) for user in ("jane", "joe")))
     assert first is second
     assert await page.of("waits", OWN, "jane") is not first, "who may not list nodes has a document of their own"
+
+
+async def test_it_goes_on_while_one_of_those_who_asked_is_there(world):
+    await world.add_node("n1")
+    await world.add_pod("waits", 9000)
+    page, turn = page_of(world), world.extender.searches._one_by_one
+    await turn.acquire()
+
+    def queued():
+        return len([each for each in turn._waiters or () if not each.done()])
+
+    def ask():
+        return asyncio.ensure_future(page.of("waits", EVERYTHING, "jane"))
+
+    first, second = ask(), ask()
+    await eventually(lambda: queued() == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (queued(), second.done()) == (1, False)
+    second.cancel()
+    await eventually(lambda: queued() == 0)
+    third = ask()
+    await eventually(lambda: queued() == 1)
+    turn.release()
+    assert (await third).pieces
 
 
 def pod(namespace, memory):
