@@ -1,11 +1,8 @@
 """What krew reads of the plugin; that it installs and runs is tried by hand (docs/why.md says how it is made)."""
 
-import subprocess
-import sys
-
 from tests.scripts import SCRIPTS, script
 
-KREW = script("krew_plugin")
+KREW, LOCKED = script("krew_plugin"), script("locked")
 DIGEST = "0" * 64
 
 
@@ -25,8 +22,7 @@ def test_each_archive_is_a_platform_of_the_manifest():
 
 
 def test_the_archives_versions_are_those_of_the_lock_file():
-    command = [sys.executable, SCRIPTS / "locked.py", "plugin", "mcp"]
-    locked = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SCRIPTS.parent).stdout
-    names = {line.partition("==")[0] for line in locked.splitlines() if line[:1].isalpha()}
+    project, lock = ((SCRIPTS.parent / name).read_text() for name in ("pyproject.toml", "requirements.lock"))
+    names = {entry.partition("==")[0] for entry in LOCKED.needed(lock, LOCKED.roots(project, "plugin", ["mcp"]))}
     assert {"pyinstaller", "hatchling", "mcp", "typer", "numpy"} <= names
     assert not {"numba", "pytest", "matplotlib"} & names
