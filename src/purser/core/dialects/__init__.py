@@ -295,7 +295,8 @@ def _systems(pod: PodManifest) -> tuple[str, ...]:
 
 
 def _uses_dialect(dialect: Dialect, container: ContainerSpec) -> bool:
-    return any(asks_for(container, resource) for resource in dialect.WORDS)
+    """Whether it asks for devices in a system's words; a priority alone asks for none."""
+    return any(asks_for(container, resource) for resource in dialect.WORDS if resource != hami.PRIORITY)
 
 
 def _parse_container(

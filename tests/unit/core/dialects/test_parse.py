@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.texts import any_text
 
@@ -427,7 +427,13 @@ def test_any_pod_is_either_read_or_refused_with_sentences(spec):
         assert 0 <= devices.cores_percent <= 100
 
 
+WITH_A_PRIORITY_BESIDE = ContainerSpec(
+    name="c0", kind=INIT, requests={"aliyun.com/gpu-mem": "1", "nvidia.com/priority": "1", "nvidia.com/gpucores": "0"}
+)
+
+
 @given(pods())
+@example(PodManifest("u", "ns", "p", {}, (WITH_A_PRIORITY_BESIDE,)))
 def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
     try:
         parsed = parse(spec)
