@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from purser.core.device.resources import MIG_PREFIX, SHARED_SUFFIX
-from purser.core.names import AGENT_STOPPING
+from purser.core.names import UNSERVED_REASONS
 from purser.core.state import StateGpu, StateGpuHealth, StateNode
 
 
@@ -18,7 +18,8 @@ class Health(StrEnum):
     UNHEALTHY = "Unhealthy"
     DISPUTED = "Disputed"
     PAUSED = "Paused"
-    """Nothing is known to be wrong with it: its node's agent is being restarted or gone, nothing says since when."""
+    """Nothing is known to be wrong with it: its node's agent is being restarted or gone (nothing says since when), or
+    kubelet lists none of its resource."""
     CORDONED = "Cordoned"
     HEALTHY = "Healthy"
 
@@ -73,7 +74,7 @@ def takes_pods(node: StateNode) -> bool:
 
 
 def is_paused(node: StateNode) -> bool:
-    """Whether its agent said that it stops, and none has said anything since."""
+    """Whether it has GPUs that no device plugin serves: its agent is being restarted, or gone."""
     return any(health_of(gpu) is Health.PAUSED for gpu in node.gpus)
 
 
@@ -81,7 +82,7 @@ def health_of(gpu: StateGpu) -> Health:
     """Of a GPU or a MIG device by itself."""
     if gpu.health is _HEALTHY:
         return _ALSO_HEALTHY
-    if gpu.health is StateGpuHealth.UNHEALTHY and gpu.reason == AGENT_STOPPING:
+    if gpu.health is StateGpuHealth.UNHEALTHY and gpu.reason in UNSERVED_REASONS:
         return Health.PAUSED
     return Health(gpu.health)
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.unit.top.states import cluster, gpu, grant, node
 
-from purser.core.names import AGENT_STOPPING
+from purser.core.names import AGENT_STOPPING, NOT_LISTED
 from purser.core.state import StateGpuHealth
 from purser.web.cards import Health, device_name, health_of, mig_profile
 from purser.web.fleet import fleet_of, summary_of
@@ -54,6 +54,7 @@ def test_gpus_of_an_agent_that_restarts_are_paused_and_not_unhealthy():
     assert (found.unhealthy, found.paused) == (0, 1)
     (tile, _) = fleet_of(cluster((node("n", PAUSED, gpu(1)),)))["n"].gpus
     assert tile.state.health is health_of(PAUSED) is Health.PAUSED
+    assert health_of(msgspec.structs.replace(PAUSED, reason=NOT_LISTED)) is Health.PAUSED
     lost = msgspec.structs.replace(PAUSED, reason="Xid 79")
     assert health_of(lost) is Health.UNHEALTHY
 
@@ -70,7 +71,7 @@ async def test_the_page_of_a_node_without_an_agent_says_what_to_look_for():
     assert {name for name, page in pages.items() if "No GPU takes new pods" in page} == {"none"}
     assert {name for name, page in pages.items() if "Takes pods" in page} == {"some", "all"}
     asks = "-l app.kubernetes.io/component=agent --field-selector spec.nodeName="
-    assert {name for name, page in pages.items() if "find out why none runs" in page} == {"none", "some"}
+    assert {name for name, page in pages.items() if "find out why it does not run" in page} == {"none", "some"}
     assert {name for name, page in pages.items() if f"{asks}{name}" in page} == {"none", "some"}
 
 

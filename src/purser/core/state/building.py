@@ -4,14 +4,16 @@ from collections.abc import Mapping
 
 from purser.core.decoding import brief
 from purser.core.fleet import DeviceState, NodeState
+from purser.core.kubernetes.quantities import QuantityLike
 from purser.core.mig.on_demand import named
 from purser.core.model import DeviceShare, Grant, GrantState
-from purser.core.names import MIG_STATE_LABEL
+from purser.core.names import MIG_STATE_LABEL, NOT_LISTED
 from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.node.topology_labels import topology_labels
 from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
 
 _NONE: Mapping[str, str] = {}
+_NO_AMOUNTS: Mapping[str, QuantityLike] = {}
 DISPUTED = "the records of which pods hold this GPU differ"
 """For readers who must not learn the pods' names."""
 
@@ -22,11 +24,21 @@ def state_node(
     cordoned: bool,
     labels: Mapping[str, str] = _NONE,
     annotations: Mapping[str, str] = _NONE,
+    allocatable: Mapping[str, QuantityLike] = _NO_AMOUNTS,
     names_pods: bool = True,
 ) -> StateNode:
-    """A node with its GPUs. ``cordoned``: the node as a whole. ``names_pods``: whether the reasons may name pods."""
+    """A node with its GPUs. ``cordoned``: the node as a whole. ``allocatable``: its Node's amounts; a device of
+    which kubelet lists none takes no pods (one that is cut on demand has several names, and is let be).
+    ``names_pods``: whether the reasons may name pods."""
     inventory = node.inventory
-    gpus = tuple(_gpu(each, each.disputed if names_pods or not each.disputed else DISPUTED) for each in node.devices)
+    gpus = tuple(
+        _gpu(
+            each,
+            dispute=each.disputed if names_pods or not each.disputed else DISPUTED,
+            is_listed=bool(each.device.mig_kind) or not _is_zero(allocatable, each.device.resource),
+        )
+        for each in node.devices
+    )
     return StateNode(
         name=node.name,
         cordoned=cordoned,
@@ -55,8 +67,17 @@ def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> Stat
     return StateGrant(grant.namespace, grant.pod, grant.pod_uid, grant.node, str(state), containers)
 
 
-def _gpu(state: DeviceState, dispute: str) -> StateGpu:
+def _is_zero(allocatable: Mapping[str, QuantityLike], resource: str) -> bool:
+    """Whether kubelet lists none of a resource that it knows: its device plugin is gone, so no pod gets any (kubelet
+    keeps the name, with 0, when a plugin goes away: `setters.MachineInfo`, 1.20 to 1.37)."""
+    return str(allocatable.get(resource, "")) == "0"
+
+
+def _gpu(state: DeviceState, *, dispute: str, is_listed: bool) -> StateGpu:
     device, usage = state.device, state.usage
+    health, reason = _health(state), dispute
+    if health is StateGpuHealth.HEALTHY and not is_listed:
+        health, reason = StateGpuHealth.UNHEALTHY, NOT_LISTED
     return StateGpu(
         uuid=device.uuid,
         index=device.index,
@@ -64,8 +85,8 @@ def _gpu(state: DeviceState, dispute: str) -> StateGpu:
         mode=str(device.mode),
         resource=device.resource,
         parent=device.parent,
-        health=_health(state),
-        reason=device.unhealthy_reason or dispute,
+        health=health,
+        reason=device.unhealthy_reason or reason,
         cordoned=state.cordoned,
         enforcement=str(device.enforcement),
         slots=device.slots,

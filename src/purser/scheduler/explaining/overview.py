@@ -111,7 +111,13 @@ class Overview(Explainer):
         if node is None:
             return state_node(state, cordoned=False)
         meta = node.metadata
-        return state_node(state, cordoned=node.spec.unschedulable, labels=meta.labels, annotations=meta.annotations)
+        return state_node(
+            state,
+            cordoned=node.spec.unschedulable,
+            labels=meta.labels,
+            annotations=meta.annotations,
+            allocatable=node.status.allocatable,
+        )
 
     def _entry(self, pod: Pod) -> StateWaiting:
         meta, spec = pod.metadata, pod.spec

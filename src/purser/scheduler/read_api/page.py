@@ -141,6 +141,7 @@ class StatePage:
             cordoned=node.spec.unschedulable,
             labels=node.metadata.labels,
             annotations=node.metadata.annotations,
+            allocatable=node.status.allocatable,
             names_pods=names_pods,
         )
 

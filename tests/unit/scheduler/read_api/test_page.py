@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.unit.scheduler.extender_world import replica, server
+from tests.unit.scheduler.extender_world import eventually, replica, server
 
-from purser.core.names import CORDONED_GPUS_ANNOTATION
+from purser.core.names import CORDONED_GPUS_ANNOTATION, NOT_LISTED
 from purser.core.state import ClusterState, Rollout, StateGpuHealth, StateReplica
 from purser.kube import SystemClock
 from purser.kube.client import Listing
@@ -187,3 +187,24 @@ async def test_an_api_server_that_does_not_list_policies_keeps_nobody_waiting(mo
         found = msgspec.json.decode(body(await page.current()), type=Rollout)
     assert (found.policies, policies.lists) == ((), 1)
     assert found.problems == ("ClusterPolicies cannot be listed: no answer within 0.01 s",)
+
+
+async def test_gpus_of_which_kubelet_lists_none_take_no_pods(world):
+    """As after the agent was killed: it could say nothing, and kubelet keeps the resource with 0."""
+    await world.add_node("n1", cards=2)
+    await world.client.patch_merge(NODES, "n1", {"metadata": {"annotations": {CORDONED_GPUS_ANNOTATION: "n1-0"}}})
+    await eventually(lambda: world.cache.fleet.node("n1").devices[0].cordoned)
+    page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
+
+    async def healths(amount):
+        amounts = {"nvidia.com/gpu": amount}
+        await world.client.patch_merge(NODES, "n1", {"status": {"allocatable": amounts}}, subresource="status")
+        await eventually(lambda: world.cache.node("n1").status.allocatable == amounts)
+        world.clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
+        (node,) = msgspec.json.decode(body(await page.current()), type=ClusterState).nodes
+        return [(each.health, each.reason) for each in node.gpus]
+
+    cordoned, healthy = (StateGpuHealth.CORDONED, ""), (StateGpuHealth.HEALTHY, "")
+    assert await healths("20") == [cordoned, healthy]
+    assert await healths("0") == [cordoned, (StateGpuHealth.UNHEALTHY, NOT_LISTED)]
+    assert await healths("20") == [cordoned, healthy]
