@@ -6,9 +6,11 @@ a CPU, bytes, pieces of all else.
 """
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 import msgspec
 
+from purser.core.dialects import WORDS
 from purser.core.explaining.reasons import FilterReason
 from purser.core.kubernetes.affinity import NO_AFFINITY, NodeTerms, RequiredAffinity
 from purser.core.kubernetes.quantities import MAX_VALUE, QuantityLike, quantity_ceil, quantity_milli
@@ -59,6 +61,17 @@ class PodNeeds(msgspec.Struct, frozen=True):
     """PersistentVolumes, and where each is available."""
 
 
+class Listing(StrEnum):
+    """What a node's allocatable amounts say of a device's resource."""
+
+    SOME = ""
+    """kubelet has some of it, in use or not."""
+    ZERO = "zero"
+    """kubelet keeps the name with 0: its device plugin has gone, or no device takes pods."""
+    ABSENT = "absent"
+    """No device plugin has listed it since the node has been there."""
+
+
 class FilterRejection(msgspec.Struct, frozen=True):
     """Why kube-scheduler keeps a pod from a node. Equal ones are counted together, but for what is free."""
 
@@ -67,8 +80,7 @@ class FilterRejection(msgspec.Struct, frozen=True):
     """The taint, label or resource."""
     asked: int = 0
     free: int = 0
-    is_listed: bool = True
-    """False: the node has none of this device at all, in use or not."""
+    listing: Listing = Listing.SOME
     instead: tuple[str, ...] = ()
     """Devices of the same vendor that the node has under other names."""
 
@@ -106,15 +118,22 @@ def _missing_resource(asked: Amounts, allocatable: Amounts, used: Amounts) -> Fi
         if amount > 0 and amount > free:
             if resource == PODS:
                 return FilterRejection(FilterReason.PODS, resource, amount, max(free, 0))
-            is_listed = "/" not in resource or bool(allocatable.get(resource))
-            instead = () if is_listed else _same_vendor_resources(resource, allocatable)
-            return FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), is_listed, instead)
+            listing = _listing(resource, allocatable)
+            instead = () if listing is Listing.SOME else _same_vendor_resources(resource, allocatable)
+            return FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), listing, instead)
     return None
+
+
+def _listing(resource: str, allocatable: Amounts) -> Listing:
+    if "/" not in resource or allocatable.get(resource):
+        return Listing.SOME
+    return Listing.ZERO if resource in allocatable else Listing.ABSENT
 
 
 def _same_vendor_resources(resource: str, allocatable: Amounts) -> tuple[str, ...]:
     vendor = resource.partition("/")[0]
-    return tuple(sorted(name for name, amount in allocatable.items() if amount and name.startswith(f"{vendor}/")))
+    listed = (name for name, amount in allocatable.items() if amount and name.startswith(f"{vendor}/"))
+    return tuple(sorted(name for name in listed if name not in WORDS))  # amounts are no devices
 
 
 def requested_amounts(spec: PodManifest) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from purser.core.explaining.filters import FilterRejection
+from purser.core.explaining.filters import FilterRejection, Listing
 from purser.core.explaining.reasons import FilterReason
 from purser.core.fleet import Fleet
 from purser.core.kubernetes.quantities import MIB
@@ -37,9 +37,9 @@ class ReasonCount(msgspec.Struct, frozen=True):
 
 def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[ReasonCount]:
     """Of kube-scheduler's filters, by node."""
-    by_key: dict[tuple[FilterReason, str, bool, tuple[str, ...]], list[str]] = {}
+    by_key: dict[tuple[FilterReason, str, Listing, tuple[str, ...]], list[str]] = {}
     for node, each in rejections.items():
-        by_key.setdefault((each.reason, each.about, each.is_listed, each.instead), []).append(node)
+        by_key.setdefault((each.reason, each.about, each.listing, each.instead), []).append(node)
     found = [
         ReasonCount(
             KUBE_SCHEDULER,
@@ -125,10 +125,13 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
             return (
                 f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {pronoun}"
             )
-        case FilterReason.RESOURCES if not found[0].is_listed:
+        case FilterReason.RESOURCES if found[0].listing is not Listing.SOME:
             has = "has" if one else "have"
             others = f", but {has} {some(found[0].instead)}" if found[0].instead else ""
-            return f"{lead} {has} no {about} at all{others}"
+            if found[0].listing is Listing.ABSENT:
+                return f"{lead} {has} no {about} at all{others}"
+            none = "its device plugin is not running there, or none of its devices takes pods"
+            return f"{lead} {'lists' if one else 'list'} 0 {about} ({none}){others}"
         case FilterReason.RESOURCES:
             asked, most = max(each.asked for each in found), max(each.free for each in found)
             return f"{lead} {'has' if one else 'have'} {_shortage(about, asked, most)}"

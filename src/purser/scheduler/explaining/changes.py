@@ -26,6 +26,8 @@ class ChangeKind(StrEnum):
     QUOTA = "quota"
     UNCORDON_GPU = "uncordonGpu"
     UNCORDON_NODE = "uncordonNode"
+    AGENT = "agent"
+    """Purser's agent on one node runs again."""
     KUBELET = "kubelet"
     """The topology manager policy of one node's kubelet."""
     END = "end"

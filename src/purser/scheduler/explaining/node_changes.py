@@ -1,12 +1,14 @@
-"""One node as its administrator could have it: GPUs or the node uncordoned, or a kubelet with another setting."""
+"""One node as its administrator could have it: GPUs or the node uncordoned, its agent back, another kubelet setting."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
 
-from purser.adapters.nodes import InventoryError, own_inventory
+from purser.adapters.nodes import InventoryError, own_inventory, published_inventory
 from purser.core.dialects import WORDS
+from purser.core.explaining.filters import Listing
 from purser.core.explaining.reasons import FilterReason
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.report import ReportError
@@ -15,7 +17,7 @@ from purser.core.kubelet.report import encode as encode_report
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.kubernetes.taints import CORDON
 from purser.core.model import Device
-from purser.core.names import CORDON_ANNOTATIONS, KUBELET_ANNOTATION
+from purser.core.names import CORDON_ANNOTATIONS, INVENTORY_ANNOTATION, KUBELET_ANNOTATION, UNSERVED_REASONS
 from purser.core.node.amounts import AMOUNTS
 from purser.core.node.cordons import cordoned_gpus, uncordon_annotations
 from purser.core.node.maintenance import cordoned_by, maintenance_words
@@ -88,6 +90,15 @@ def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
         yield from trial.with_node(ChangeKind.UNCORDON_NODE, text, SuggestedChange(node=name), node)
 
 
+def running_agents(trial: Trial) -> Iterator[Suggestion]:
+    """One node, the first by name, of those whose agent said that it stops, or of whose devices kubelet lists 0."""
+    unlisted = [name for name, each in trial.refused.rejections.items() if each.listing is Listing.ZERO]
+    nodes = _nodes(trial, (*unlisted, *trial.refused_for(Reason.NOT_HEALTHY)))
+    for name, node in islice(trial.helpful_changes(map(_served, nodes)), 1):
+        text = f"Purser's agent runs on node {name} again"
+        yield from trial.with_node(ChangeKind.AGENT, text, SuggestedChange(node=name), node)
+
+
 def unaligned_kubelets(trial: Trial) -> Iterator[Suggestion]:
     """One node, the first by name."""
     if Reason.KUBELET_WOULD_REJECT not in trial.reasons:
@@ -121,6 +132,36 @@ def _with_gpus(node: Node, uuids: Collection[str]) -> ChangedNode[Uuids] | None:
     listed = {name: _with_more_devices(name, amount, back) for name, amount in node.status.allocatable.items()}
     status = msgspec.structs.replace(changed.status, allocatable=listed)
     return ChangedNode(tuple(uuids), msgspec.structs.replace(changed, status=status))
+
+
+def _served(node: Node) -> ChangedNode[str] | None:
+    """With what its agent would list of the devices that it last published; None: it is not missed. Devices that are
+    cut on demand are left out: kubelet lists instances of them."""
+    try:
+        inventory = published_inventory(node)
+    except InventoryError:
+        inventory = None
+    if inventory is None:
+        return None
+    replace = msgspec.structs.replace
+    back = [each for each in inventory.devices if each.unhealthy_reason in UNSERVED_REASONS]
+    devices = tuple(
+        replace(each, healthy=True, unhealthy_reason="") if each in back else each for each in inventory.devices
+    )
+    slots: Counter[str] = Counter()
+    for each in devices:
+        if each.healthy and not each.mig_kind:
+            slots[each.resource] += each.slots
+    usable = [each for each in back if each.takes_amounts and each.uuid not in inventory.cordoned]
+    listed = {
+        name: str(slots[name]) if name in slots and amount == "0" else _with_more_devices(name, amount, usable)
+        for name, amount in node.status.allocatable.items()
+    }
+    if not back and listed == node.status.allocatable:
+        return None
+    text = msgspec.json.encode(replace(inventory, devices=devices)).decode()
+    changed = _annotated(node, {INVENTORY_ANNOTATION: text})
+    return ChangedNode(node.metadata.name, replace(changed, status=replace(changed.status, allocatable=listed)))
 
 
 def _with_more_devices(name: str, amount: QuantityLike, devices: Iterable[Device]) -> QuantityLike:

@@ -12,7 +12,12 @@ from purser.scheduler.explaining.changes import Suggestion
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.leaving import ended_pods
-from purser.scheduler.explaining.node_changes import unaligned_kubelets, uncordoned_gpus, uncordoned_nodes
+from purser.scheduler.explaining.node_changes import (
+    running_agents,
+    unaligned_kubelets,
+    uncordoned_gpus,
+    uncordoned_nodes,
+)
 from purser.scheduler.explaining.pod_changes import affinities, node_selectors, removable_annotations, tolerations
 from purser.scheduler.explaining.quota_changes import raised_quotas, smallest_demand
 from purser.scheduler.explaining.trial import PodTrial, Trial
@@ -36,5 +41,6 @@ def suggestions(cluster: KnownCluster, pod: Pod, refused: Judgement) -> Iterator
     yield from raised_quotas(trial, demand)
     yield from uncordoned_gpus(trial)
     yield from uncordoned_nodes(trial)
+    yield from running_agents(trial)
     yield from unaligned_kubelets(trial)
     yield from ended_pods(trial, demand)

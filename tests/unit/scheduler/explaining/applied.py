@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.unit.scheduler.explaining.listed import relisted
 
-from purser.core.names import CORDONED_GPUS_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.names import AGENT_STOPPING, CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.scheduler.explaining import ChangeKind, SuggestedChange
 
 Raw = dict[str, Any]
@@ -61,10 +61,24 @@ def change_node(node: Raw, kind: ChangeKind, change: SuggestedChange) -> None:
             annotations[CORDONED_GPUS_ANNOTATION] = ",".join(sorted(left))
         case ChangeKind.UNCORDON_NODE:
             node["spec"]["unschedulable"] = False
+        case ChangeKind.AGENT:
+            serve(node)
         case ChangeKind.KUBELET:
             unalign(node)
         case _:
             raise AssertionError(kind)
+
+
+def serve(node: Raw) -> None:
+    """Its agent runs, and lists its healthy devices to kubelet."""
+    annotations = node["metadata"]["annotations"]
+    inventory = json.loads(annotations[INVENTORY_ANNOTATION])
+    for each in inventory["devices"]:
+        if each.get("unhealthy_reason") == AGENT_STOPPING:
+            each |= {"healthy": True, "unhealthy_reason": ""}
+    annotations[INVENTORY_ANNOTATION] = json.dumps(inventory)
+    listed = sum(each.get("slots", 1) for each in inventory["devices"] if each.get("healthy", True))
+    node["status"]["allocatable"]["nvidia.com/gpu"] = str(listed)
 
 
 def unalign(node: Raw) -> None:

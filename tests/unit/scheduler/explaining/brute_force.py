@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from tests.unit.scheduler.explained import cluster
-from tests.unit.scheduler.explaining.applied import Raw, find, tolerate, unalign
+from tests.unit.scheduler.explaining.applied import Raw, find, serve, tolerate, unalign
 from tests.unit.scheduler.explaining.drawn import NAMES, TAINTS
 from tests.unit.scheduler.explaining.listed import relisted
 
 from purser.core.dialects import is_device_word
 from purser.core.kubernetes.quantities import MIB, quantity_ceil, quantity_milli
-from purser.core.names import CORDONED_GPUS_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.core.vendors.catalogue import FAMILY_NAMES
+from purser.scheduler.explaining import ChangeKind
 from purser.scheduler.explaining.known import KnownCluster
 
 _FEW = 64
@@ -157,17 +158,21 @@ def fewest_uncordoned(objects: list[Raw]) -> int | None:
     return None
 
 
-def fitting_nodes(objects: list[Raw], *, kubelet: bool) -> list[str]:
-    """The nodes of which one has to be uncordoned, or to have a kubelet without a topology manager policy."""
+def fitting_nodes(objects: list[Raw], kind: ChangeKind) -> list[str]:
+    """The nodes of which one has to be uncordoned, to have its agent back, or a kubelet without a topology manager
+    policy."""
     found = []
     for name in NAMES:
         changed = copy.deepcopy(objects)
         node = find(changed, "Node", name)
-        if not kubelet:
+        if kind is ChangeKind.UNCORDON_NODE:
             node["spec"]["unschedulable"] = False
+        elif kind is ChangeKind.AGENT:
+            if INVENTORY_ANNOTATION in node["metadata"]["annotations"]:
+                serve(node)
         elif KUBELET_ANNOTATION in node["metadata"]["annotations"]:
             unalign(node)
-        if fits(changed):
+        if fits(relisted(changed)):
             found.append(name)
     return found
 

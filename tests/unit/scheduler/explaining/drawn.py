@@ -13,6 +13,7 @@ from tests.unit.scheduler.explaining.listed import ANY, relisted
 from purser.core.dialects import selectors
 from purser.core.model import Device, DeviceMode, Enforcement, MigPlacement
 from purser.core.names import (
+    AGENT_STOPPING,
     CORDONED_GPUS_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
     GPU_POLICY_ANNOTATION,
@@ -41,7 +42,18 @@ def to_pods(kind: str) -> Raw:
 
 Obstacle = str
 OBSTACLES: tuple[Obstacle, ...] = (
-    *("taint", "cordoned node", "cordoned gpu", "unhealthy", "quota", "selector", "affinity", "spread", "annotation"),
+    *(
+        "taint",
+        "cordoned node",
+        "cordoned gpu",
+        "unhealthy",
+        "agent",
+        "quota",
+        "selector",
+        "affinity",
+        "spread",
+        "annotation",
+    ),
     *(
         "gpu memory",
         "gpu memory",
@@ -106,6 +118,8 @@ def _node(
     if kind == "aligned":
         made["status"]["nodeInfo"] = {"kubeletVersion": "v1.30.0"}
     pods = _pods(chance, name, kind, devices, obstacles)
+    if devices and kind != "cut" and "agent" in obstacles and chance.random() < 0.7:
+        made["status"]["allocatable"]["nvidia.com/gpu"] = "0"
     if are_listed and devices:
         made["status"]["allocatable"][ANY] = "0"
     return made, pods
@@ -116,6 +130,8 @@ def _devices(chance: random.Random, name: str, kind: str, obstacles: frozenset[O
     facts: dict[str, Any] = {}
     if "unhealthy" in obstacles and chance.random() < 0.5:
         facts["healthy"] = False
+    elif "agent" in obstacles and kind != "cut" and chance.random() < 0.3:
+        facts |= {"healthy": False, "unhealthy_reason": AGENT_STOPPING}
     match kind:
         case "shared":
             facts |= {"slots": some((2, 4)), "enforcement": some((Enforcement.NONE, Enforcement.HAMI_CORE))}

@@ -85,6 +85,19 @@ def test_a_cordoned_gpu_is_found_whose_agent_lists_nothing_of_it():
     assert changes(*objects)[ChangeKind.UNCORDON_GPU, ""].change.gpus == ("n-0",)
 
 
+def test_what_an_agent_that_was_killed_leaves_is_said_and_its_return_is_offered():
+    """As kubelet, and the amounts that the agent wrote, leave the node."""
+    killed = node("n", gpus("n", 1))
+    killed["status"]["allocatable"] |= {"nvidia.com/gpu": "0", ANY: "100"}
+    objects = [killed, node("cpu"), pod("p", {"nvidia.com/gpu": "1"})]
+    texts = [each.text for each in Explainer(cluster(*objects)).explain("default", "p").reasons]
+    assert texts == [
+        "1 node has no nvidia.com/gpu at all",
+        "1 node lists 0 nvidia.com/gpu (its device plugin is not running there, or none of its devices takes pods)",
+    ]
+    assert changes(*objects)[ChangeKind.AGENT, ""].text == "Purser's agent runs on node n again"
+
+
 def test_whole_gpus_by_compute_may_be_shares_too():
     there = pod("there", gpu(10000), on="n", share={"n-0": 10000})
     waiting = pod("p", {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "50"})

@@ -68,8 +68,8 @@ def check_complete(objects, found):
     assert _size(by_kind, ChangeKind.TOLERATIONS, "tolerations") == brute_force.fewest_taints(tried)
     check_quota(objects, by_kind)
     check_uncordoned_gpus(objects, by_kind)
-    for kind in (ChangeKind.UNCORDON_NODE, ChangeKind.KUBELET):
-        nodes = brute_force.fitting_nodes(objects, kubelet=kind is ChangeKind.KUBELET)
+    for kind in (ChangeKind.UNCORDON_NODE, ChangeKind.AGENT, ChangeKind.KUBELET):
+        nodes = brute_force.fitting_nodes(objects, kind)
         assert [each.node for each in by_kind.get(kind, ())] == nodes[:1], (kind, nodes)
     check_ends(objects, by_kind)
 
