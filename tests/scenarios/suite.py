@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from purser.adapters.objects import read_objects
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, SCHEDULER_NAME
 from purser.kube.errors import ApiError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import EVENTS, PODS, untyped_resource
+from purser.scheduler.explaining import ChangeKind, Explainer
 from tests.scenarios.actions import (
     absent,
     allocatable,
@@ -458,10 +460,13 @@ async def test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run(clu
     async def owned() -> Raw | None:
         return next((each for each in await pods(cluster) if each["metadata"]["name"].startswith("d-")), None)
 
-    first = await eventually(cluster, "the Deployment has a pod", owned)
-    await event(cluster, first["metadata"]["name"], "FailedScheduling", GPU)
+    first = (await eventually(cluster, "the Deployment has a pod", owned))["metadata"]["name"]
+    await event(cluster, first, "FailedScheduling", GPU)
+    why = Explainer(await read_objects(cluster.client)).explain(cluster.namespace, first)
+    assert any("lists 0 nvidia.com/gpu" in each.text for each in why.reasons), why.reasons
+    assert (ChangeKind.AGENT, cluster.gpu_node) in {(each.kind, each.change.node) for each in why.suggestions}
     await cluster.start_agent(cluster.gpu_node)
-    await running(cluster, ["before", first["metadata"]["name"]])
+    await running(cluster, ["before", first])
     await check_books(cluster)
     await cluster.client.delete(OWNERS["Deployment"], "d", cluster.namespace)
 
