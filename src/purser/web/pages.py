@@ -83,7 +83,7 @@ class Addition(Generic[Item]):
 
 Values = Mapping[str, object]
 _SingleReader = Callable[[UsageHistory, str], Awaitable[tuple[UsageCurves | None, str]]]
-"""Of a window, how one GPU or one pod was used, and why the newest is missing."""
+"""Of a window, how one GPU, node or pod was used, and why the newest is missing."""
 
 
 class Pages:
@@ -143,7 +143,12 @@ class Pages:
         if node is None:
             raise _not_found(f"Node {name} does not exist, has no GPUs, or is not visible to you.")
         places = gpu_places(state, lambda at, _: at is node)
-        hardware, unknown = await _hardware(request, name)
+        (hardware, unknown), events, past = await asyncio.gather(
+            _hardware(request, name),
+            _events(request, "default", {"kind": "Node", "name": name}),
+            # As on the page of a GPU.
+            self._single_past(request, lambda h, w: h.of_node(name, w)) if _sees_all(request) else _nothing(),
+        )
         values = {
             "node": node,
             "gpus": len(cards_of(node)),
@@ -152,7 +157,8 @@ class Pages:
             "places": places,
             "hardware": hardware,
             "unknown": unknown,
-            "events": await _events(request, "default", {"kind": "Node", "name": name}),
+            "events": events,
+            "past": past,
         }
         return self.page(request, "node.html", values)
 
