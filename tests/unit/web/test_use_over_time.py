@@ -140,7 +140,7 @@ async def test_the_use_of_all_gpus_of_a_node_is_on_its_page():
     async with used(selector='cluster="x"') as (client, fake, _):
         text = await text_of(client, "/nodes/n?since=7d")
         shows = [
-            "GPUs by the share of the time in which kernels ran over the last 7d",
+            "Busy GPUs: the shares of the time in which kernels ran, added up, over the last 7d",
             "Memory in GiB over the last 7d",
             'aria-current="true">Last 7d',
             "<summary>Values</summary>",
