@@ -1,5 +1,7 @@
 """What the state says of quotas: each limit once, in the units of its own ResourceQuota."""
 
+import msgspec
+
 from purser.adapters.quotas import Quotas
 from purser.core.grant.quota import Demand
 from purser.core.state import StateQuota
@@ -49,3 +51,10 @@ def test_a_limit_that_is_no_amount_is_none_and_one_that_goes_is_told_no_more():
     assert [each.resource for each in documents(given)] == [CORES]
     given.put(quota("q", {"pods": "1"}))
     assert (documents(given), list(given.namespaces)) == ([], [])
+
+
+def test_amounts_that_no_document_could_have_are_cut_to_the_largest_of_kubernetes():
+    given = quotas(quota("q", {MEMORY: "1E400", "limits.iluvatar.ai/MR-V100.vMem": "9" * 60}))
+    found = documents(given)
+    assert [each.limit for each in found] == [2**63 - 1] * 2
+    assert msgspec.json.decode(msgspec.json.encode(found), type=list[StateQuota]) == found
