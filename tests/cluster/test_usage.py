@@ -11,6 +11,7 @@ from purser.usage import (
     read_gpu_curves,
     read_idle,
     read_model_hours,
+    read_node_curves,
     read_over_time,
     read_pod_curves,
     read_pod_hours,
@@ -122,6 +123,8 @@ async def test_pods_models_and_single_curves_are_those_of_the_history(prometheus
         models = await read_model_hours(server, MINUTES * 60, end_s)
         gpu = await read_gpu_curves(server, "n", "T-0", MINUTES * 60, end_s - 60)
         pod = await read_pod_curves(server, "b", "p", MINUTES * 60, end_s - 60)
+        node = await read_node_curves(server, "n", MINUTES * 60, end_s - 60)
+        no_node = await read_node_curves(server, "m", MINUTES * 60, end_s - 60)
         nobody = await read_pod_curves(server, 'b", pod=~".*', "p\\", 3600, end_s)
         elsewhere = await read_gpu_curves(server, "n", "T-0", 3600, end_s, 'cluster="other"')
     assert [(each.namespace, each.pod) for each in pods] == [("a", "p"), ("b", "p")]
@@ -134,5 +137,8 @@ async def test_pods_models_and_single_curves_are_those_of_the_history(prometheus
     assert (round(gpu.busy_gpus[5], 2), round(gpu.busy_gpus[-5], 2)) == (0.9, 0)
     assert {round(each / GIB, 2) for each in gpu.used_bytes[5:]} == {4}
     assert {round(each / GIB, 2) for each in gpu.held_bytes[5:]} == {8}
+    assert (round(node.busy_gpus[5], 2), round(node.busy_gpus[-5], 2)) == (0.9, 0)
+    assert {round(each / GIB, 2) for each in node.used_bytes[5:]} == {4}
+    assert [round(node.held_bytes[at] / GIB, 2) for at in (5, -5)] == [8, 88]
     assert (pod.busy_gpus[-5], pod.held_bytes[-5]) == (1, A100) and math.isnan(pod.held_bytes[5])
-    assert all(map(math.isnan, (*nobody.held_bytes, *elsewhere.held_bytes)))
+    assert all(map(math.isnan, (*nobody.held_bytes, *elsewhere.held_bytes, *no_node.held_bytes)))

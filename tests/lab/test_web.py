@@ -12,7 +12,8 @@ import yaml
 from yarl import URL
 
 from purser.kube import NotFoundError
-from purser.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
+from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.observing.kinds import DEFINITIONS
@@ -38,10 +39,10 @@ HIDDEN_PART_OF_CURRENT_LINK = """() => {
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 
 
-def share(name, memory_mib, **more):
+def share(name, memory_mib, namespace="default", **more):
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib)} | more
     container = {"name": "c", "image": "busybox", "resources": {"limits": limits}}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [container]}}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": [container]}}
 
 
 @asynccontextmanager
@@ -190,6 +191,9 @@ async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
                 await lab.client.create(PODS, share("large", 20_000))
                 await tab.open("waiting")
                 await tab.shows("td", re.compile("^container c requests nvidia.com/gpumem: [0-9]+ instead of 20000$"))
+                await a_quota_is_full(lab.client)
+                await tab.shows("td", "4,000 of 5,000 MiB")
+                await tab.shows("td", "team-a/holds (4,000 MiB)")
                 await page.get_by_role("button", name="Log out").click()
                 await tab.shows("h1", "Log in")
                 await tab.open("nodes/t4-4-0")
@@ -206,12 +210,27 @@ async def test_everybody_can_read_the_pages(quiet_logs):
             await lab.client.create(PODS, share(name, 4000))
         await lab.client.create(PODS, share("large", 20_000))
         lab.lose_gpu("t4-4-1", 3)
+        await a_quota_is_full(lab.client)
         await an_upgrade_halts(lab.client)
         await is_drained(lab.client, "t4-4-0")
         for width, scheme in ((360, "dark"), (1920, "light")):
             look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
             async with browsing(server.url, **look) as tab:
                 assert await axe_problems(tab, lab.nodes["t4-4-1"].driver.uuids[3]) == {}, look
+
+
+async def a_quota_is_full(client):
+    """A pod of team-a waits for what another one holds."""
+    await client.create(NAMESPACES, {"metadata": {"name": "team-a"}})
+    spec = {"hard": {"limits.nvidia.com/gpumem": "5000"}}
+    await client.create(RESOURCE_QUOTAS, {"metadata": {"name": "gpus", "namespace": "team-a"}, "spec": spec})
+    await client.create(PODS, share("holds", 4000, "team-a"))
+    await eventually(lambda: _is_on_a_node(client, "holds", "team-a"))
+    await client.create(PODS, share("waits", 2000, "team-a"))
+
+
+async def _is_on_a_node(client, name, namespace):
+    return bool((await client.get(PODS, name, namespace)).spec.node_name)
 
 
 async def is_drained(client, node):
@@ -247,6 +266,7 @@ async def axe_problems(tab, sick):
     await tab.open("waiting")
     await tab.shows("main", "CardInsufficientMemory")
     await tab.shows(".notice", "draining the node")
+    await tab.shows("td", "4,000 of 5,000 MiB")
     of_one = (
         "nodes/t4-4-0",
         "nodes/t4-4-1",
@@ -254,13 +274,14 @@ async def axe_problems(tab, sick):
         "pods/default/large",
         "pods/default/one",
         "pods/default/nobody",
+        "pods/team-a/waits",
     )
     found = {}
     for path in ("", "?colour=used", f"?gpu={sick}", "nodes", "waiting", "use", "operator", *of_one):
         tab.is_cut_off = path.endswith("nobody")  # a 404 is an error on the console
         await tab.open(path)
         await tab.shows("h1", re.compile("."))
-        if path.startswith(("gpus", "use", "pods/default/one")):
+        if path.startswith(("gpus", "nodes/", "use", "pods/default/one")):
             await tab.page.locator("figure svg").first.wait_for()
         problems = await axe_violations(tab.page)
         beyond = await tab.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")

@@ -6,7 +6,7 @@ family's units. An explicit 0 blocks. Scopes are not looked at: a quota that nam
 namespace.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 import structlog
@@ -14,6 +14,7 @@ import structlog
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining_quota, strictest_limits
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.model import WHOLE_PERCENT
+from purser.core.state import StateQuota
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.family import DeviceFamily, SoftSplit
 from purser.kube.resource_quotas import ResourceQuota
@@ -108,6 +109,24 @@ class Quotas:
         """All of a namespace's quotas over a family's devices as one."""
         named = self._by_namespace.get(namespace)
         return strictest_limits(limits.get(family, UNLIMITED) for limits in named.values()) if named else UNLIMITED
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """Those that have any."""
+        return tuple(self._by_namespace)
+
+    def documents(self, namespace: str, usage: Callable[[str], Demand]) -> Iterator[StateQuota]:
+        """Each limit of a namespace, by name of its quota and by resource. ``usage``: as `used_amounts` has it."""
+        for name, by_family in sorted(self._by_namespace.get(namespace, {}).items()):
+            found = [
+                StateQuota(namespace, name, resource, family, held, limit)
+                for family, hard in by_family.items()
+                for resource in (_RESOURCES[family].memory, _RESOURCES[family].cores)
+                if resource
+                and (limit := _RESOURCES[family].spelled(resource, hard)) is not None
+                and (held := _RESOURCES[family].spelled(resource, usage(family))) is not None
+            ]
+            yield from sorted(found, key=lambda each: each.resource)
 
     def exceeded(self, namespace: str, family: str, asked: Demand, used: Demand) -> str:
         """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for

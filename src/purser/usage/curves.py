@@ -1,4 +1,4 @@
-"""How one GPU was used, or those of one pod, over time."""
+"""How one GPU was used, or those of one node or pod, over time."""
 
 import json
 
@@ -11,6 +11,9 @@ from purser.usage.report import MAX_AMOUNT
 _GPU_BUSY = "max(avg_over_time(purser_device_utilization_ratio{selector}[{step}s]))"
 _GPU_USED = "max(avg_over_time(purser_device_memory_used_bytes{selector}[{step}s]))"
 _GPU_HELD = "max(avg_over_time(purser_device_granted_memory_bytes{selector}[{step}s]))"
+_NODE_BUSY = "sum(max by (uuid) (avg_over_time(purser_device_utilization_ratio{selector}[{step}s])))"
+_NODE_USED = "sum(max by (uuid) (avg_over_time(purser_device_memory_used_bytes{selector}[{step}s])))"
+_NODE_HELD = "sum(max by (uuid) (avg_over_time(purser_device_granted_memory_bytes{selector}[{step}s])))"
 _POD_BUSY = "sum(max by (node, uuid, container) (avg_over_time(purser_container_utilization_ratio{selector}[{step}s])))"
 _POD_USED = "sum(max by (node, uuid, container) (avg_over_time(purser_container_memory_used_bytes{selector}[{step}s])))"
 _POD_HELD = "sum(max by (node, uuid, container) (avg_over_time(purser_grant_memory_bytes{selector}[{step}s])))"
@@ -26,7 +29,8 @@ class UsageCurves(msgspec.Struct, frozen=True):
     times_s: tuple[float, ...]
     """Unix times."""
     busy_gpus: tuple[float, ...]
-    """Of a GPU the part of the time in which kernels ran; of a pod the compute that its processes used."""
+    """Of a GPU the part of the time in which kernels ran, of a node the sum of these; of a pod the compute that its
+    processes used."""
     used_bytes: tuple[float, ...]
     """Of memory."""
     held_bytes: tuple[float, ...]
@@ -39,6 +43,15 @@ async def read_gpu_curves(
     has it. Raises `PrometheusError`."""
     matchers = _matchers(selector, node=node, uuid=uuid)
     return await _read(prometheus, (_GPU_BUSY, _GPU_USED, _GPU_HELD), matchers, window_s, end_s)
+
+
+async def read_node_curves(
+    prometheus: Prometheus, node: str, window_s: float, end_s: float, selector: str = ""
+) -> UsageCurves:
+    """All GPUs of a node together; the rest is as `read_gpu_curves` has it."""
+    return await _read(
+        prometheus, (_NODE_BUSY, _NODE_USED, _NODE_HELD), _matchers(selector, node=node), window_s, end_s
+    )
 
 
 async def read_pod_curves(

@@ -3,7 +3,7 @@
 - ``fleet``: the state document as tiles, and what has changed between two of them. Pure.
 - ``feed``: follows a `StateSource` and keeps the newest changes for all who watch.
 - ``tables``: what each page shows: rows, amounts, groups; ``rollouts``: the same for the operator's
-  page, ``hardware``: of one node. Pure.
+  page, ``hardware``: of one node, ``quotas``: of those that pods wait for. Pure.
 - ``history``: how GPUs were used, out of a Prometheus; ``past_use`` and ``charts``: what a page shows of that.
 - ``rendering``: pages as HTML, from the templates.
 - ``streaming``: changes as server-sent events.

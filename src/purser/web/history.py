@@ -27,6 +27,7 @@ from purser.usage import (
     read_gpu_curves,
     read_idle,
     read_model_hours,
+    read_node_curves,
     read_over_time,
     read_pod_curves,
     read_pod_hours,
@@ -49,7 +50,7 @@ _FRESH_DIVISOR = 720
 """Of a longer time: what is asked about a day is kept for two minutes."""
 _LONGEST_FRESH_S = 1800.0
 _MAX_CURVES = 256
-"""GPUs and pods, each over one window, of which curves are kept: 20 kB each."""
+"""GPUs, nodes and pods, each over one window, of which curves are kept: 20 kB each."""
 _MAX_CURVES_WAITING = 16
 _PAUSE_S = 10.0
 
@@ -73,7 +74,7 @@ class WindowUsage:
 
 
 class UsageHistory:
-    """What is known of each window of time, and of the GPUs and pods that were looked at last; an async context
+    """What is known of each window of time, and of the GPUs, nodes and pods that were looked at last; an async context
     manager."""
 
     def __init__(self, prometheus: Prometheus, selector: str, clock: Clock) -> None:
@@ -120,6 +121,15 @@ class UsageHistory:
 
         def read() -> Awaitable[UsageCurves]:
             return read_gpu_curves(self._prometheus, node, uuid, WINDOWS_S[window], self._now_s(), self._selector)
+
+        return await self._single.newest(found, _FRESH_FOR_S, read)
+
+    async def of_node(self, node: str, window: str) -> tuple[UsageCurves | None, str]:
+        """The same of all GPUs of a node together."""
+        found = self._curves.recall(("node", node, window), PrometheusAnswer)
+
+        def read() -> Awaitable[UsageCurves]:
+            return read_node_curves(self._prometheus, node, WINDOWS_S[window], self._now_s(), self._selector)
 
         return await self._single.newest(found, _FRESH_FOR_S, read)
 

@@ -20,6 +20,7 @@ from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
+from purser.web.quotas import quotas_of_groups, quotas_of_pod
 from purser.web.rendering import Renderer
 from purser.web.rollouts import MAX_DISTURBED, active_policy, next_disturbed, operand_names, rollout_rows
 from purser.web.tables import (
@@ -82,7 +83,7 @@ class Addition(Generic[Item]):
 
 Values = Mapping[str, object]
 _SingleReader = Callable[[UsageHistory, str], Awaitable[tuple[UsageCurves | None, str]]]
-"""Of a window, how one GPU or one pod was used, and why the newest is missing."""
+"""Of a window, how one GPU, node or pod was used, and why the newest is missing."""
 
 
 class Pages:
@@ -142,7 +143,12 @@ class Pages:
         if node is None:
             raise _not_found(f"Node {name} does not exist, has no GPUs, or is not visible to you.")
         places = gpu_places(state, lambda at, _: at is node)
-        hardware, unknown = await _hardware(request, name)
+        (hardware, unknown), events, past = await asyncio.gather(
+            _hardware(request, name),
+            _events(request, "default", {"kind": "Node", "name": name}),
+            # As on the page of a GPU.
+            self._single_past(request, lambda h, w: h.of_node(name, w)) if _sees_all(request) else _nothing(),
+        )
         values = {
             "node": node,
             "gpus": len(cards_of(node)),
@@ -151,7 +157,8 @@ class Pages:
             "places": places,
             "hardware": hardware,
             "unknown": unknown,
-            "events": await _events(request, "default", {"kind": "Node", "name": name}),
+            "events": events,
+            "past": past,
         }
         return self.page(request, "node.html", values)
 
@@ -183,6 +190,7 @@ class Pages:
             self._pod_past(request, namespace, name) if grant is not None else _nothing(),
         )
         others = None if waiting is None else group_of_reason(state, waiting)
+        quotas = None if waiting is None else await asyncio.to_thread(quotas_of_pod, state, waiting)
         values = {
             "namespace": namespace,
             "name": name,
@@ -190,6 +198,7 @@ class Pages:
             "waiting": waiting,
             "why": why,
             "others": others,
+            "quotas": quotas,
             "sick": [] if grant is None else faulty_gpus(state, grant),
             "steps": steps,
             "events": events,
@@ -203,8 +212,10 @@ class Pages:
     async def _waiting(self, request: web.Request) -> web.Response:
         state, find = await _state(request), request.query.get("find", "")[:_MAX_QUERY]
         groups = waiting_groups(state, find)
+        quotas = await asyncio.to_thread(quotas_of_groups, state, groups)  # who holds them is looked for among all pods
         values = {
-            "groups": groups,
+            "groups": list(zip(groups, quotas, strict=True)),
+            "namespace": _namespace(request),
             "total": sum(len(group.pods) for group in groups),
             "all": len(state.waiting),
             "find": find,

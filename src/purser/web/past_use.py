@@ -38,15 +38,15 @@ class NamespaceHours:
 
 @dataclass(frozen=True)
 class SinglePast:
-    """How one GPU or one pod was used over one window of time."""
+    """How one GPU, one node or one pod was used over one window of time."""
 
     window: str
     problem: str
     """Why the newest is missing, in a sentence."""
     is_read: bool = False
     busy: Chart | None = None
-    """Of a GPU the part of the time in which kernels ran, of a pod its compute in GPUs. None, as below: there are no
-    metrics, or not yet."""
+    """Of a GPU the part of the time in which kernels ran, of a node the sum of these, of a pod its compute in GPUs.
+    None, as below: there are no metrics, or not yet."""
     memory: Chart | None = None
     """In GiB."""
     windows: Sequence[str] = tuple(WINDOWS_S)
@@ -123,7 +123,7 @@ def past_use(
 
 
 def single_past(window: str, curves: UsageCurves | None, problem: str) -> SinglePast:
-    """The part on the past of a GPU's or a pod's page. ``curves``: None: they are not known."""
+    """The part on the past of the page of a GPU, a node or a pod. ``curves``: None: they are not known."""
     if curves is None:
         return SinglePast(window, problem)
     memory = [("Held", curves.held_bytes), ("Used", curves.used_bytes)]

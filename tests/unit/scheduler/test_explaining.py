@@ -15,7 +15,7 @@ from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.model import PcieLevel
 from purser.core.names import KUBELET_ANNOTATION
 from purser.core.placement import Reason
-from purser.core.state import ADVICE
+from purser.core.state import ADVICE, StateQuota
 from purser.scheduler.explaining import Explainer, Overview, UnknownPodError
 
 T4 = ("a", "b")
@@ -246,6 +246,15 @@ def test_grants_count_without_their_keys_and_the_sum_of_a_quota_is_said():
     (found,) = explained(pod("p", gpu(4000)), node("n", gpus("n", 1)), there, quota(gpumem="10000")).reasons
     assert found.reason == Reason.QUOTA_NOT_FIT
     assert "exceeded quota: q, requested: limits.nvidia.com/gpumem=4000" in found.text
+
+
+def test_the_state_has_what_is_held_of_each_quota():
+    there = pod("there", gpu(9000), on="n", share={"n-0": (9000, 30)})
+    limits = quota(gpumem="10000", gpucores="20")
+    (cores, memory) = Overview(cluster(node("n", gpus("n", 1)), there, limits)).complete().quotas
+    assert (cores.resource, cores.held, cores.limit) == ("limits.nvidia.com/gpucores", 30, 20)
+    assert memory == StateQuota("default", "q", "limits.nvidia.com/gpumem", "", 9000, 10_000)
+    assert Overview(cluster(node("n", gpus("n", 1)), there, quota())).complete().quotas == ()
 
 
 def test_pods_of_other_schedulers_on_clusters_without_an_inventory_are_kube_schedulers_alone():

@@ -119,6 +119,12 @@ async def test_a_node_shows_what_connects_its_gpus_and_what_its_kubelet_lists():
     assert f'<th scope="row">nvidia.com/gpu</th>{counts}<td>0, 1</td>' in text
 
 
+async def test_without_prometheus_a_node_has_no_use_over_time():
+    async with served() as (client, _):
+        text = await text_of(client, "/nodes/n?since=1h")
+        assert "Use over time" not in text and "data-refresh-ms" not in text
+
+
 @pytest.mark.parametrize(
     ("found", "says"),
     [

@@ -136,9 +136,46 @@ async def test_the_use_of_one_gpu_and_of_one_pod_is_on_its_page():
         assert len(fake.asked) == count
 
 
+async def test_the_use_of_all_gpus_of_a_node_is_on_its_page():
+    async with used(selector='cluster="x"') as (client, fake, _):
+        text = await text_of(client, "/nodes/n?since=7d")
+        shows = [
+            "Busy GPUs: the shares of the time in which kernels ran, added up, over the last 7d",
+            "Memory in GiB over the last 7d",
+            'aria-current="true">Last 7d',
+            "<summary>Values</summary>",
+            '<td class="number">0.25</td>',
+            'data-refresh-ms="60000"',
+        ]
+        assert [each for each in shows if each not in text] == []
+        assert len(fake.asked) == 3
+        assert all('{node="n", cluster="x"}' in query and "by (uuid)" in query for query in fake.asked)
+        await text_of(client, "/nodes/n?since=7d")
+        assert len(fake.asked) == 3
+        await text_of(client, "/nodes/n?since=odd")
+        assert len(fake.asked) == 6
+
+
+async def test_a_node_is_shown_without_its_use_where_prometheus_does_not_answer(monkeypatch):
+    monkeypatch.setattr("purser.web.answers._PATIENCE_S", 0.01)
+    async with used() as (client, fake, _):
+        fake.status = 503
+        text = await text_of(client, "/nodes/n?since=1h")
+        assert '<p class="notice">' in text and "default/holder" in text and "Reading" not in text
+    async with used() as (client, fake, _):
+        fake.may_answer.clear()
+        text = await text_of(client, "/nodes/n")
+        assert "Reading the last 24h from Prometheus" in text and 'data-refresh-ms="3000"' in text
+        assert "default/holder" in text
+    async with used() as (client, fake, _):
+        fake.of = lambda query: []
+        assert "Prometheus has no metrics of it for this time." in await text_of(client, "/nodes/n")
+
+
 async def test_who_sees_one_namespace_sees_the_use_of_its_pods_but_of_no_gpu():
     async with used("default") as (client, fake, _):
         assert "Use over time" not in await text_of(client, "/gpus/GPU-0")
+        assert "Use over time" not in await text_of(client, "/nodes/n?since=1h")
         assert fake.asked == []
         assert "Memory in GiB" in await text_of(client, "/pods/default/holder")
         fake.status = 500
@@ -150,6 +187,9 @@ async def test_names_cannot_change_what_is_asked():
     async with used() as (_, fake, history):
         await history.of_pod("default", 'x"} or vector(1) # \\', "1h")
         assert fake.asked and all(r'pod="x\"} or vector(1) # \\"' in query for query in fake.asked)
+        fake.asked.clear()
+        await history.of_node('x"} or vector(1) # \\', "1h")
+        assert fake.asked and all(r'{node="x\"} or vector(1) # \\"}' in query for query in fake.asked)
 
 
 async def test_hours_are_broken_down_by_pod_and_model():

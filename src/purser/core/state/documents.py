@@ -170,6 +170,21 @@ class StateWaiting(msgspec.Struct, frozen=True):
     may end with it as well. Empty: none is known."""
 
 
+class StateQuota(msgspec.Struct, frozen=True, gc=False):
+    """A limit of a namespace's ResourceQuota that Purser keeps: over memory or compute of devices."""
+
+    namespace: str
+    quota: str
+    """Name of the ResourceQuota."""
+    resource: str
+    """As its ``spec.hard`` names it: ``limits.nvidia.com/gpumem``. Amounts are in the units that it has there."""
+    family: str
+    """Of other vendors' devices, the resource that their family is known by; empty: NVIDIA's."""
+    held: int
+    """By all pods of the namespace; it may be more than the limit, which can be lowered."""
+    limit: int
+
+
 class StateReplica(msgspec.Struct, frozen=True):
     """The replica of the scheduler that answered."""
 
@@ -207,4 +222,6 @@ class ClusterState(msgspec.Struct, frozen=True):
     waiting: tuple[StateWaiting, ...]
     notes: tuple[str, ...] = ()
     """What could not be read, or is not told."""
+    quotas: tuple[StateQuota, ...] = ()
+    """By namespace, name and resource."""
     api_version: str = STATE_VERSION

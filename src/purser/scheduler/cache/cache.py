@@ -6,7 +6,7 @@ whose Binding is on its way, and those are `binding`'s.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -41,6 +41,7 @@ from purser.core.names import (
     SCHEDULER_NAME,
 )
 from purser.core.placement.offers import FleetOffers, offers_of
+from purser.core.state import StateQuota
 from purser.core.vendors import hami_nodes
 from purser.core.vendors.family import DeviceFamily
 from purser.kube import Clock, Informer, SystemClock, key_of
@@ -277,6 +278,15 @@ class ClusterCache:
         """What a namespace's quotas leave of it."""
         hard = self.quota_limits(namespace, family)
         return hard if hard == UNLIMITED else remaining_quota(hard, self.ledger.namespace_usage(namespace, family))
+
+    @property
+    def limited_namespaces(self) -> Collection[str]:
+        """Those with quotas that are kept here."""
+        return self._quotas.namespaces
+
+    def state_quotas(self, namespace: str) -> Iterator[StateQuota]:
+        """How much of a namespace's quotas is held."""
+        return self._quotas.documents(namespace, lambda family: self.ledger.namespace_usage(namespace, family))
 
     def exceeded_quota(self, request: PodRequest, asked: Demand, own: Demand) -> str:
         """Which of its namespace's quotas does not hold a pod's demand beside what others use; ``own``: what it holds

@@ -20,6 +20,7 @@ from purser.core.model import Grant, PodRequest
 from purser.core.names import INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Evaluation, Evaluator, Placement, PolicySettings, Reason, place, to_grant
 from purser.core.policy.settings import DEFAULT_POLICIES
+from purser.core.state import StateQuota
 from purser.core.vendors.catalogue import FAMILIES, FAMILY_NAMES
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import Node, ObjectReference, Pod
@@ -137,6 +138,11 @@ class KnownCluster:
         """A namespace's, by name."""
         found = (each for each in self._quotas if each.metadata.namespace == namespace)
         return sorted(found, key=lambda each: each.metadata.name)
+
+    def state_quotas(self) -> Iterator[StateQuota]:
+        """How much of the quotas over GPU memory and compute is held, by namespace."""
+        for namespace in sorted(self._cache.limited_namespaces):
+            yield from self._cache.state_quotas(namespace)
 
     @property
     def notes(self) -> tuple[str, ...]:

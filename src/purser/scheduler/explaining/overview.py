@@ -70,6 +70,7 @@ class Overview(Explainer):
             ),
             waiting=tuple(self._entry(pod) for pod in self._waiting.values()),
             notes=self._cluster.notes,
+            quotas=tuple(self._cluster.state_quotas()),
         )
 
     def judged(self, uids: Iterable[str], *, for_s: float) -> dict[str, StateWaiting]:

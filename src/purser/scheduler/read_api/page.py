@@ -21,6 +21,7 @@ from purser.core.state import (
     STATE_VERSION,
     StateGrant,
     StateNode,
+    StateQuota,
     StateReason,
     StateReplica,
     StateWaiting,
@@ -71,6 +72,7 @@ class _Snapshot:
     grants: dict[str, list[bytes]] = field(default_factory=dict)
     """By namespace."""
     waiting: dict[str, list[bytes]] = field(default_factory=dict)
+    quotas: dict[str, list[bytes]] = field(default_factory=dict)
     held: dict[str, list[Grant]] = field(default_factory=dict)
     """The grants of each namespace, as they were read."""
     digest: bytes = b""
@@ -114,6 +116,7 @@ class StatePage:
         await run_in_steps(self._put_nodes(made), _NODES_AT_ONCE)
         await run_in_steps(self._put_grants(made), _PODS_AT_ONCE)
         await run_in_steps(self._put_waiting(made), _PODS_AT_ONCE)
+        await run_in_steps(self._put_quotas(made), _PODS_AT_ONCE)
         made.nodes_digest = await digest_of(made.nodes_without_pods)
         made.digest = await digest_of(_pieces_of(made))
         if self._last is None or self._last.digest != made.digest:
@@ -161,6 +164,11 @@ class StatePage:
             made.waiting.setdefault(pod.namespace, []).append(_encode_element(entry))
             yield
 
+    def _put_quotas(self, made: _Snapshot) -> Iterator[None]:
+        for namespace in self._cache.limited_namespaces:
+            made.quotas[namespace] = [_encode_element(each) for each in self._cache.state_quotas(namespace)]
+            yield
+
     def _whole(self, snapshot: _Snapshot) -> EncodedState:
         return self._document(snapshot.sequence, snapshot.digest, _pieces_of(snapshot))
 
@@ -199,16 +207,17 @@ class StatePage:
         replica = StateReplica("", snapshot.replica.places_pods, "")
         grants = snapshot.grants.get(scope.namespace, ())
         waiting = snapshot.waiting.get(scope.namespace, ())
+        quotas = snapshot.quotas.get(scope.namespace, ())
         nodes = snapshot.nodes_without_pods
         if not scope.has_all_nodes:
             nodes = []
             await run_in_steps(self._put_held(nodes, snapshot.held.get(scope.namespace, ())), _NODES_AT_ONCE)
         nodes_digest = snapshot.nodes_digest if scope.has_all_nodes else await digest_of(nodes)
-        digest = await digest_of([nodes_digest, *_encode_pieces(replica, (), grants, waiting)])
+        digest = await digest_of([nodes_digest, *_encode_pieces(replica, (), grants, waiting, quotas)])
         known = self._sequences.get(scope)
         sequence = known[1] if known is not None and known[0] == digest else snapshot.sequence
         self._sequences.put(scope, (digest, sequence))
-        return self._document(sequence, digest, _encode_pieces(replica, nodes, grants, waiting))
+        return self._document(sequence, digest, _encode_pieces(replica, nodes, grants, waiting, quotas))
 
     def _put_held(self, nodes: list[bytes], held: Sequence[Grant]) -> Iterator[None]:
         by_node: dict[str, set[str]] = {}
@@ -227,12 +236,16 @@ class StatePage:
 
 
 def _pieces_of(snapshot: _Snapshot) -> Iterator[bytes]:
-    grants, waiting = _all(snapshot.grants), _all(snapshot.waiting)
-    return _encode_pieces(snapshot.replica, snapshot.nodes, grants, waiting)
+    grants, waiting, quotas = _all(snapshot.grants), _all(snapshot.waiting), _all(snapshot.quotas)
+    return _encode_pieces(snapshot.replica, snapshot.nodes, grants, waiting, quotas)
 
 
 def _encode_pieces(
-    replica: StateReplica, nodes: Iterable[bytes], grants: Iterable[bytes], waiting: Iterable[bytes]
+    replica: StateReplica,
+    nodes: Iterable[bytes],
+    grants: Iterable[bytes],
+    waiting: Iterable[bytes],
+    quotas: Iterable[bytes],
 ) -> Iterator[bytes]:
     """A document but for its head, in the order of the fields of `ClusterState`."""
     yield b'"replica":%s,"nodes":[' % msgspec.json.encode(replica)
@@ -241,10 +254,12 @@ def _encode_pieces(
     yield from without_first_comma(grants)
     yield b'],"waiting":['
     yield from without_first_comma(waiting)
-    yield b'],"notes":%s,"api_version":"%s"}' % (msgspec.json.encode(replica.notes), STATE_VERSION.encode())
+    yield b'],"notes":%s,"quotas":[' % msgspec.json.encode(replica.notes)
+    yield from without_first_comma(quotas)
+    yield b'],"api_version":"%s"}' % STATE_VERSION.encode()
 
 
-def _encode_element(element: StateNode | StateGrant | StateWaiting) -> bytes:
+def _encode_element(element: StateNode | StateGrant | StateWaiting | StateQuota) -> bytes:
     return b"," + msgspec.json.encode(element)
 
 

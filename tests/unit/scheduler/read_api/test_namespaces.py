@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.kube.servers import StandingClock
 
+from purser.adapters.quotas import Quotas
 from purser.core.fleet import Fleet
 from purser.core.model import (
     ContainerGrant,
@@ -20,7 +21,9 @@ from purser.core.model import (
 )
 from purser.core.placement import Reason, Refusal, explain
 from purser.core.placement.reasons import dispute_detail
-from purser.core.state import ClusterState, StateReplica
+from purser.core.state import ClusterState, StateQuota, StateReplica
+from purser.kube.objects import ObjectMeta
+from purser.kube.resource_quotas import ResourceQuota, ResourceQuotaSpec
 from purser.scheduler.pending import PendingPod
 from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.page import Scope, StatePage
@@ -29,9 +32,10 @@ NAMESPACES = ("alpha", "bravo", "crane")
 """A word of these, or a pod's name or uid, which begins with it, in another's document is a leak."""
 
 
-def cluster(nodes, held, waiting, disputes):
+def cluster(nodes, held, waiting, disputes, limited=()):
     """``held`` and ``waiting``: a namespace each, ``held`` with the numbers of a node and its GPU. ``disputes``: a GPU
-    and the namespace of a pod that its reason names."""
+    and the namespace of a pod that its reason names. ``limited``: namespaces, with a quota for each time that one is
+    named."""
     fleet, pending = Fleet(), {}
     for number, gpus in enumerate(nodes):
         devices = tuple(Device(f"gpu-{number}-{i}", i, "NVIDIA A100", 8000, slots=10) for i in range(gpus))
@@ -55,7 +59,20 @@ def cluster(nodes, held, waiting, disputes):
         node, gpu = node % len(nodes), gpu % nodes[node % len(nodes)]
         before = fleet.disputes(f"node-{node}")
         fleet.set_disputes(f"node-{node}", {**before, f"gpu-{node}-{gpu}": f"pod {namespace}/{namespace}-odd holds it"})
-    cache = SimpleNamespace(fleet=fleet, node=lambda name: None, scheduler_name="purser-scheduler")
+    quotas = Quotas()
+    for number, namespace in enumerate(limited):
+        hard = {"limits.nvidia.com/gpumem": number * 100, "limits.hygon.com/dcumem": "1"}
+        meta = ObjectMeta(name=f"{namespace}-quota-{number}", namespace=namespace)
+        quotas.put(ResourceQuota(meta, ResourceQuotaSpec(hard)))
+    cache = SimpleNamespace(
+        fleet=fleet,
+        node=lambda name: None,
+        scheduler_name="purser-scheduler",
+        limited_namespaces=quotas.namespaces,
+        state_quotas=lambda namespace: quotas.documents(
+            namespace, lambda family: fleet.ledger.namespace_usage(namespace, family)
+        ),
+    )
     return cache, SimpleNamespace(pods=lambda: iter(list(pending.items())))
 
 
@@ -72,13 +89,19 @@ _places = st.lists(st.tuples(_namespace, _number, _number), max_size=8)
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), _places, st.lists(_namespace, max_size=6), _places)
-async def test_no_document_names_another_namespace_or_its_pods(nodes, held, waiting, disputes):
-    cache, pending = cluster(nodes, held, waiting, disputes)
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    _places,
+    st.lists(_namespace, max_size=6),
+    _places,
+    st.lists(_namespace, max_size=4),
+)
+async def test_no_document_names_another_namespace_or_its_pods(nodes, held, waiting, disputes, limited):
+    cache, pending = cluster(nodes, held, waiting, disputes, limited)
     replica = StateReplica("bravo-scheduler-pod", True, "bravo-scheduler-pod")
     page = StatePage(cache, pending, lambda: replica, StandingClock())
     whole = decoded(await page.current())
-    assert (len(whole.grants), len(whole.waiting)) == (len(held), len(waiting))
+    assert (len(whole.grants), len(whole.waiting), len(whole.quotas)) == (len(held), len(waiting), 2 * len(limited))
     for namespace in (*NAMESPACES, "empty"):
         for has_all_nodes in (True, False):
             document = await page.current(Scope(namespace, has_all_nodes))
@@ -91,6 +114,9 @@ async def test_no_document_names_another_namespace_or_its_pods(nodes, held, wait
                 each.uid for each in whole.waiting if each.namespace == namespace
             ]
             assert all(each.message for each in state.waiting)
+            assert state.quotas == tuple(each for each in whole.quotas if each.namespace == namespace)
+            memory = sum(100 for grant in held if grant[0] == namespace)
+            assert {each.held for each in state.quotas if not each.family} <= {memory}
             shares = {(g.node, s.gpu) for g in state.grants for c in g.containers for s in c.shares}
             found = {(node.name, gpu.uuid): gpu for node in state.nodes for gpu in node.gpus}
             before = {(node.name, gpu.uuid): gpu for node in whole.nodes for gpu in node.gpus}
@@ -116,10 +142,19 @@ async def test_a_document_is_another_only_when_its_own_namespace_or_a_gpu_that_i
     assert later.tag != first_fleet.tag
     assert decoded(later).sequence > decoded(first_fleet).sequence
 
+    cache.limited_namespaces = ("bravo",)
+    cache.state_quotas = lambda namespace: [StateQuota(namespace, "q", "limits.nvidia.com/gpumem", "", 1, 2)]
+    clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
+    assert (await page.current(own)).tag == first.tag
+    cache.limited_namespaces = ("alpha",)
+    clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
+    limited = await page.current(own)
+    assert (limited.tag != first.tag, [each.held for each in decoded(limited).quotas]) == (True, [1])
+
     cache.fleet.ledger.advance("alpha-held-0-uid", GrantState.ALLOCATED)
     clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
     last = await page.current(own)
-    assert (last.tag != first.tag, decoded(last).sequence > decoded(first).sequence) == (True, True)
+    assert (last.tag != limited.tag, decoded(last).sequence > decoded(limited).sequence) == (True, True)
 
 
 async def test_a_replica_that_places_no_pods_says_so_and_names_none():
