@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 
 WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 24
@@ -75,15 +76,11 @@ def chart(times_s: Sequence[float], curves: Sequence[tuple[str, Sequence[float]]
         return round(HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * max(value, 0) / top, 1)
 
     def segments(values: Sequence[float]) -> Iterator[str]:
-        points: list[str] = []
-        for at_s, value in zip(times_s, values, strict=True):
-            if math.isfinite(value):
-                points.append(f"{x(at_s)},{y(value)}")
-            elif points:
-                yield " ".join(points)
-                points = []
-        if points:
-            yield " ".join(points)
+        known = zip(times_s, values, strict=True)
+        for is_finite, run in groupby(known, lambda each: math.isfinite(each[1])):
+            if is_finite:
+                points = [f"{x(at_s)},{y(value)}" for at_s, value in run]
+                yield " ".join(points * 2 if len(points) == 1 else points)  # a line of one point is not drawn
 
     time_step = next((each for each in _TIME_STEPS_S if (end - start) / each <= _MAX_TICKS), _TIME_STEPS_S[-1])
     marks = range(math.ceil(start / time_step), math.floor(end / time_step) + 1)
