@@ -34,7 +34,7 @@ class OperatorReason(ExplainedReason):
         "WriteRefused",
         "ClusterPolicy, Node",
         "The API server rejects the operator's writes to the cluster or to a node.",
-        "Correct what the message names: the operator's rights, an admission policy or webhook, or a quota.",
+        "Correct what the message names: the operator's RBAC permissions, an admission policy or webhook, or a quota.",
     )
     NODES_FAILING = (
         "NodesFailing",

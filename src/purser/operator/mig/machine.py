@@ -134,7 +134,7 @@ def _recover_lost_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     node, lost = progress.node, lost_change(progress.node, fleet.now)
     if lost is not None:
         annotations = record(lost) | claim(node, CordonOwner.MIG)
-        why = "the lost record of the MIG change is restored because the worker may be applying the change"
+        why = "restoring the lost record of the MIG change because the MIG worker may be applying the change"
         return write_step(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
         unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
