@@ -72,7 +72,10 @@ def usage(
     except PrometheusError as error:
         fail(str(error))
     if not report.covered_s:
-        fail(f"{prometheus} has no purser_cluster_gpus metric for the last {since}: does it scrape Purser's scheduler?")
+        fail(
+            f"{prometheus} has no purser_cluster_gpus metric for the last {since}: check that it scrapes Purser's "
+            "scheduler"
+        )
     _print(report, output)
 
 
