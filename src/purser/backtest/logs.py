@@ -49,8 +49,8 @@ FORGOTTEN_S = 600.0
 (``podMaxInUnschedulablePodsDuration``). So one on which nothing was decided for twice as long is there no more."""
 
 _FORGOTTEN = (
-    f"waiting pods that were left out because they were not tried in the last {FORGOTTEN_S / 60:.0f} minutes, "
-    "and are assumed to be deleted"
+    f"waiting pods that were left out because they were not tried in the last {FORGOTTEN_S / 60:.0f} minutes "
+    "of the log, and are assumed to be deleted"
 )
 _INCONSISTENT = "records that were left out because they are inconsistent with those before them"
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 HELP = """Serve purser why, get, snapshot and plan free as tools for AI assistants, over the Model Context Protocol.
 
 The server uses standard input and output and is started by the assistant (see "Use Purser through MCP" in the
-documentation). The server never writes to the cluster and has only the permissions of the kubeconfig's user. It requires
-the package mcp: pip install mcp.
+documentation). The server never writes to the cluster and has only the permissions of the kubeconfig's user. It
+requires the package mcp: pip install mcp.
 
 Exit code: 0 the assistant disconnected; 1 standard output is closed; 2 wrong usage, a kubeconfig that cannot be used,
 or the package mcp is not installed.

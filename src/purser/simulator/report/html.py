@@ -29,8 +29,9 @@ figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 _EXPLANATIONS = (
     (
         "Allocated",
-        "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to its use. The value "
-        "at 100% is the mean over all moments at which pods had asked for 99.5 to 100.5% of all GPUs.",
+        "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to the part that "
+        "pods hold. The value at 100% is the mean over all moments at which pods had asked for 99.5 to 100.5% of all "
+        "GPUs.",
     ),
     (
         "Fragmented",
