@@ -159,7 +159,7 @@ class OperatorReason(ExplainedReason):
         "NoPod",
         "Node",
         "The operand has no pod on the node.",
-        "Check the node's free resources and the DaemonSet's events.",
+        "If the message names no cause, check the node's free resources and the DaemonSet's events.",
     )
     NOT_READY = "NotReady", "Node", "The operand's pod is not ready.", "Check the pod's log."
     MODEL_UNKNOWN = "ModelUnknown", "Node", "The driver waits until the node's GPU model is known."

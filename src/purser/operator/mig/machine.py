@@ -158,11 +158,13 @@ def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     state = progress.node.labels.get(MIG_STATE_LABEL)
     if known is None or (known.error and state is None):  # a removed label asks for a retry
         return _begin(progress, fleet, profile)
-    right = FAILED if known.error else SUCCESS
+    outcome = FAILED if known.error else SUCCESS
     return (
         NodeStep()
-        if state == right
-        else write_step(patch(progress.node, f"MIG layout {profile}", labels=state_label(right)))
+        if state == outcome
+        else write_step(
+            patch(progress.node, f"recording the outcome of MIG layout {profile}", labels=state_label(outcome))
+        )
     )
 
 
