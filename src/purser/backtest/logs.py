@@ -265,7 +265,8 @@ class _LogReader:
 
     def _history_pod(self, pod: _LoggedPod) -> HistoryPod | None:
         if pod.shape is None:
-            self._omissions.add("waiting pods that were left out because they require more than amounts", pod.name)
+            what = "waiting pods that were left out because they have requirements other than amounts"
+            self._omissions.add(what, pod.name)
             return None
         if not pod.is_decided and pod.bound_s > self._begin_s:
             self._omissions.add("pods without a decision in the log, assumed not to have waited", pod.name)

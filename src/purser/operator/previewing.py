@@ -120,9 +120,7 @@ async def inspect_nodes(observer: Observer, nodes: frozenset[str]) -> Snapshot:
         if asyncio.get_running_loop().time() > last:
             unlisted = some(sorted(nodes.difference(snapshot.workloads), key=natural_sort_key), "node")
             within = f"within {SNAPSHOT_TIMEOUT_S:g} s"
-            raise PreviewError(
-                f"the API server did not list the pods on node {unlisted} {within}: run the command again"
-            )
+            raise PreviewError(f"the API server did not list the pods of all nodes {within}; missing: {unlisted}")
         await asyncio.sleep(PREVIEW_POLL_PERIOD_S)
 
 

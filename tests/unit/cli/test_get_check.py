@@ -40,6 +40,8 @@ async def test_what_differs_is_printed_until_all_ledgers_agree(tmp_path):
         await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
         await bound_pod(client, "right", 600)
         assert await get(kubeconfig, "grants", "--check") == (0, "", "All records agree.\n")
+        of_one = await get(kubeconfig, "grants", "--check", "-n", "default")
+        assert of_one == (0, "", "All records of namespace default agree.\n")
         old = await bound_pod(client, "old")
         held = HeldPod("default", "old", old.metadata.uid, HeldReason.NEVER_GRANTED, uuids=("GPU-1",))
         told = {DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", (held,)))}

@@ -172,7 +172,7 @@ def _allocation_table(runs: dict[str, list[Run]]) -> str:
 def _causes_table(runs: dict[str, list[Run]]) -> str:
     means = {name: mean_by_key([run.idle_by_cause_percent for run in each]) for name, each in runs.items()}
     causes = [cause for cause in Causes.__struct_fields__ if any(mean[cause] for mean in means.values())]
-    heads = ["policy", *(plots.CAUSES[cause] for cause in causes), "together"]
+    heads = ["policy", *(plots.CAUSES[cause] for cause in causes), "total"]
     rows = [
         [name, *(f"{mean[cause]:.2f}" for cause in causes), f"{sum(mean.values()):.2f}"] for name, mean in means.items()
     ]
