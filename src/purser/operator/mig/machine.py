@@ -61,7 +61,7 @@ def advance(fleet: MigFleet) -> PlannedChanges:
         DisruptionLedger(fleet.budgets),
         sorted(fleet.node_progress, key=lambda each: natural_sort_key(each.node.name)),
     )
-    may_empty = _turn(nodes, fleet)
+    may_empty = _nodes_that_may_empty(nodes, fleet)
     return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
 
@@ -80,7 +80,7 @@ def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
     return change.profile if change is not None else wanted_profile(progress, fleet.spec)
 
 
-def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
+def _nodes_that_may_empty(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
     """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
     wanting = [each.node.name for each in nodes if needs_emptying(each, fleet)]
     others = [name for name in wanting if name not in fleet.unavailable]

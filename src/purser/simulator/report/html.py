@@ -68,7 +68,7 @@ def report(workload: Workload, runs: Sequence[AnyRun]) -> str:
         f'<p class="note">{_simulated(workload, runs)}</p>',
         *parts,
         "<h2>What was simulated</h2>",
-        _lists(workload),
+        _workload_tables(workload),
         *(f'<p class="note">{escape(note)}</p>' for note in workload.notes),
         "<h2>How to read this</h2>",
         "<dl>",
@@ -252,14 +252,14 @@ def _waiting_row(runs: list[TimedRun]) -> list[str]:
     return [*means, f"{mean_of(runs, lambda run: sum(run.failed.values())):.0f}"]
 
 
-def _lists(workload: Workload) -> str:
+def _workload_tables(workload: Workload) -> str:
     memory = common_memory_mib(workload.nodes)
-    nodes = Counter((_model(node.gpus[0].model if node.gpus else ""), len(node.gpus)) for node in workload.nodes)
+    nodes = Counter((_model_text(node.gpus[0].model if node.gpus else ""), len(node.gpus)) for node in workload.nodes)
     pods = Counter(class_of(pod.shape, memory) for pod in workload.pods)
     node_rows = [[model, str(gpus), str(count), str(gpus * count)] for (model, gpus), count in nodes.most_common()]
     pod_rows = [[name, str(pods[name])] for name in sorted(pods, key=plots.size_key)]
     return table(["model", "GPUs of a node", "nodes", "GPUs"], node_rows) + table(["pods", "in the list"], pod_rows)
 
 
-def _model(name: str) -> str:
+def _model_text(name: str) -> str:
     return name or "none"
