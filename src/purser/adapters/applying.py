@@ -147,6 +147,7 @@ class PlanRun:
                 controller = controller_of(victim)
                 known = frozenset(pod.metadata.uid for pod in self._pods.store.values())
                 namespace, name = victim.metadata.namespace, victim.metadata.name
+                progress = ReplacementProgress(False, f"the eviction of pod {step.pod} was not answered")
                 self._asked = number + 1  # before the answer, which may be lost
                 await self._evict(step, version, namespace, name)
                 recorder.event(ref_of(PODS, victim), PlanReason.EVICTED, self._eviction_reason(step))

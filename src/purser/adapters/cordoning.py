@@ -77,7 +77,7 @@ def _describe_gpus(devices: Sequence[Device]) -> str:
         which = f"an index from {indices[0]} to {indices[-1]}" if len(indices) > 1 else f"index {indices[0]}"
         return f"must be {which}, or a UUID"
     has = ", ".join(f"{'MIG device of ' if each.parent else ''}GPU {each.index} ({each.uuid})" for each in devices)
-    return f"it has {has}. A GPU with MIG enabled is cordoned by its MIG devices"
+    return f"it has {has}. Specify a GPU with MIG enabled by the UUIDs of its MIG devices"
 
 
 async def uncordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:

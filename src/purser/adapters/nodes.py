@@ -167,7 +167,7 @@ def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
             yield "lists a device without a UUID"
         if device.replicas not in (1, device.slots):
             replicas, slots = counted(device.replicas, "replica"), counted(device.slots, "slot")
-            yield f"divides device {device.uuid!r} into {replicas}, but gives it {slots}"
+            yield f"lists device {device.uuid!r} with {replicas} but {slots}"
         if device.mig_kind and device.replicas > 1:
             yield f"says that device {device.uuid!r} is partitioned on demand, but gives it {device.replicas} replicas"
         if device.mig_kind and device.mode is not DeviceMode.MIG:

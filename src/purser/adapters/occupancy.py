@@ -147,7 +147,7 @@ def _request(pod: Pod) -> tuple[PodRequest, str]:
         found = parse(msgspec.structs.replace(pod_spec(pod), families=frozenset(FAMILY_NAMES)))
     except DialectError as error:
         return unknown, f"cannot be read: {' '.join(str(error).split())}"
-    return (found, "") if found is not None else (unknown, "holds GPUs that it does not ask for")
+    return (found, "") if found is not None else (unknown, "holds GPUs that it did not request")
 
 
 def _stay_reason(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
@@ -162,9 +162,9 @@ def _stay_reason(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     if controller is not None and controller.kind == "DaemonSet":
         return "belongs to a DaemonSet, which would recreate it on its node"
     if pod.spec.priority > rules.max_priority:
-        return f"has priority {pod.spec.priority} ({rules.max_priority_word} {rules.max_priority})"
+        return f"has priority {pod.spec.priority}, above {rules.max_priority_word} {rules.max_priority}"
     if len(budgets) > 1:
-        return f"has {len(budgets)} PodDisruptionBudgets"
+        return f"has {len(budgets)} PodDisruptionBudgets, which eviction does not support"
     if not has_only_simple_constraints(pod):
-        return "has affinity or spread constraints"
+        return "has affinity or topology spread constraints, which plans cannot check"
     return ""

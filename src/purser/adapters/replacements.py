@@ -64,4 +64,5 @@ def replacement_progress(step: PlanStep, victim: Pod | None, found: Iterable[Pod
         )
     if step.price != MOVED_POD_PRICE:
         return ReplacementProgress(True, f"{key_of(first)} is waiting for a node")
-    return ReplacementProgress(False, f"replacement {key_of(first)} is not bound to a node (purser why)")
+    command = f"purser why {first.metadata.name} -n {first.metadata.namespace}"
+    return ReplacementProgress(False, f"replacement {key_of(first)} is not bound to a node yet ({command} shows why)")

@@ -67,7 +67,7 @@ class _CollectedObjects:
 
     def take(self, data: bytes, name: str) -> None:
         if len(data) > MAX_HISTORY_BYTES:
-            raise HistoryError(f"{name} has more than {MAX_HISTORY_BYTES >> 20} MiB: split the file into parts")
+            raise HistoryError(f"{name} is larger than {MAX_HISTORY_BYTES >> 20} MiB: split the file into parts")
         for place, item in enumerate(_items(data, name)):
             self._objects += 1
             if self._objects > MAX_OBJECTS:

@@ -136,11 +136,11 @@ def history_of(
         )
     there = [each for each in nodes if each.facts.gpus and each.there(begin_s, end_s)]
     if not there:
-        raise NothingToReplay("the history has no node with GPUs in that period")
+        raise NothingToReplay("the history has no node with GPUs in the period to replay")
     names = {each.facts.name for each in there}
     kept = [kept for pod in pods if (kept := _clip_to_window(pod, begin_s, end_s, names, omissions)) is not None]
     if not kept:
-        raise NothingToReplay("the history does not record enough about any pod with GPUs in that period")
+        raise NothingToReplay("the history does not record enough about any pod with GPUs in the period to replay")
     if (priorities := len({pod.priority for pod in kept})) > 1:
         notes = [
             *notes,

@@ -49,8 +49,8 @@ FORGOTTEN_S = 600.0
 (``podMaxInUnschedulablePodsDuration``). So one on which nothing was decided for twice as long is there no more."""
 
 _FORGOTTEN = (
-    f"waiting pods that were left out because they were not tried in the last {FORGOTTEN_S / 60:.0f} minutes, "
-    "and are assumed to be deleted"
+    f"waiting pods that were left out because they were not tried in the last {FORGOTTEN_S / 60:.0f} minutes "
+    "of the log, and are assumed to be deleted"
 )
 _INCONSISTENT = "records that were left out because they are inconsistent with those before them"
 
@@ -265,7 +265,8 @@ class _LogReader:
 
     def _history_pod(self, pod: _LoggedPod) -> HistoryPod | None:
         if pod.shape is None:
-            self._omissions.add("waiting pods that were left out because they require more than amounts", pod.name)
+            what = "waiting pods that were left out because they have requirements other than amounts"
+            self._omissions.add(what, pod.name)
             return None
         if not pod.is_decided and pod.bound_s > self._begin_s:
             self._omissions.add("pods without a decision in the log, assumed not to have waited", pod.name)

@@ -211,7 +211,9 @@ class _MetricsReader:
         found = await self._prometheus.ask(expression, at_s)
         self._series += len(found)
         if self._series > MAX_SERIES:
-            raise HistoryTooLarge(f"there are more than {MAX_SERIES} series in that period: use a shorter --since")
+            raise HistoryTooLarge(
+                f"there are more than {MAX_SERIES} series in the requested period: use a shorter --since"
+            )
         return [(labels, value) for labels, value in found if math.isfinite(value)]
 
     @property

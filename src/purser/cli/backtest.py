@@ -294,7 +294,7 @@ def _error_sentence(error: "ReconstructionError") -> str:
     )
     return (
         f"replayed with {error.policy}, ALLOCATED % is off by {error.allocation_points:.2f} points"
-        f" ({error.moment_points:.2f} at one moment), P50 by {error.waited_p50_s:.1f} s,"
+        f" ({error.moment_points:.2f} on average at any moment), P50 by {error.waited_p50_s:.1f} s,"
         f" P95 by {error.waited_p95_s:.1f} s, WAITED MEAN {mean}."
     )
 

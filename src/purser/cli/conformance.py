@@ -282,7 +282,7 @@ def _write_junit(report: "Report", path: Path) -> None:
     try:
         write(report, path)
     except OSError as error:
-        fail(f"cannot write {path}: {error}", MISUSED)
+        fail(f"cannot write {path}: {error.strerror or error}", MISUSED)
 
 
 def _exit_code(report: "Report") -> int:

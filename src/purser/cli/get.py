@@ -290,7 +290,7 @@ def _check(
 
     found = [each for records in _ask(kubeconfig, context, read_node_records) for each in differences(records)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
-    agree = "All records agree."
+    agree = "All records agree." if namespace is None else f"All records of namespace {namespace} agree."
     show(left, difference_columns(), output, empty=agree, document=difference_document, headers=headers)
     if left:
         raise typer.Exit(FAILED)

@@ -23,7 +23,9 @@ from purser.kube.objects import Node, Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resource_quotas import ResourceQuota
 
-_NO_MIG_DEVICES = "MIG mode is on, but the node lists no MIG device of the GPU: create MIG devices, or disable MIG mode"
+_NO_MIG_DEVICES = (
+    "MIG mode is on, but the node lists no MIG devices for this GPU: create MIG devices, or disable MIG mode"
+)
 
 
 class GpuStatus(StrEnum):

@@ -34,7 +34,7 @@ With --demo, the lab shows in less than a minute, and without kubectl, how Purse
 explains why a pod waits. With --run, the lab runs a scenario and exits.
 
 If KUBEBUILDER_ASSETS is a folder with etcd and kube-apiserver, they replace the lab's own API server. If the folder
-also has kube-scheduler and kube-controller-manager, they replace the lab's own ones.
+also has kube-scheduler and kube-controller-manager, they replace those of the lab.
 
 Exit code: 0 the lab was stopped, or every step of --run or --demo succeeded; 1 the lab could not run, or a step failed
 or was interrupted; 2 wrong usage, or an invalid scenario.

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 HELP = """Serve purser why, get, snapshot and plan free as tools for AI assistants, over the Model Context Protocol.
 
 The server uses standard input and output and is started by the assistant (see "Use Purser through MCP" in the
-documentation). The server never writes to the cluster and has only the rights of the kubeconfig. It requires the
-package mcp: pip install mcp.
+documentation). The server never writes to the cluster and has only the permissions of the kubeconfig's user. It
+requires the package mcp: pip install mcp.
 
 Exit code: 0 the assistant disconnected; 1 standard output is closed; 2 wrong usage, a kubeconfig that cannot be used,
 or the package mcp is not installed.
@@ -69,7 +69,7 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
     @found.tool(annotations=reads)
     async def why(
         pod: Annotated[str, Field(min_length=1, max_length=300, description="Pod name, or KIND/NAME.")],
-        namespace: Annotated[Name | None, Field(description="Default: the context's.")] = None,
+        namespace: Annotated[Name | None, Field(description="Namespace of the pod. Default: the context's.")] = None,
     ) -> dict[str, Any]:
         """Explain why a pod waits, or why it runs on its node. POD may also be deployment/NAME, replicaset/NAME,
         statefulset/NAME or job/NAME. The field text has the explanation as text, and explanation as structured data."""
@@ -84,9 +84,11 @@ def server(tools: "ClusterTools") -> "MCPServer[Any]":
             str, Field(min_length=1, max_length=256 * 1024, description="YAML or JSON of a Pod or of a workload.")
         ],
         name: Annotated[
-            Name | None, Field(description="Which object, where the manifest has several: NAME or KIND/NAME.")
+            Name | None, Field(description="Object to explain, if the manifest has several: NAME or KIND/NAME.")
         ] = None,
-        namespace: Annotated[Name | None, Field(description="Default: the manifest's, or the context's.")] = None,
+        namespace: Annotated[
+            Name | None, Field(description="Namespace of the object. Default: the manifest's, or the context's.")
+        ] = None,
     ) -> dict[str, Any]:
         """Plan a pod that does not exist yet: say where it would fit, or why it would wait. No pod is created."""
         try:

@@ -99,7 +99,8 @@ class ClusterTools:
         chosen = [each for each, names in by_name if name is None or name in names or name.lower() in names]
         if len(chosen) != 1:
             names = ", ".join(f"{each.kind}/{each.name}" for each in found[:MAX_NAMED])
-            raise ToolFailure(f"the manifest has several objects, or none of this name: name must be one of {names}")
+            which = "several objects" if chosen else f"no object named {name}"
+            raise ToolFailure(f"the manifest has {which}: name must be one of {names}")
         (asked,) = chosen
 
         async def read(client: Client) -> dict[str, Any]:
@@ -132,8 +133,8 @@ class ClusterTools:
         text, problems = await self._ask(read)
         if len(text) > MAX_SNAPSHOT_BYTES:
             raise ToolFailure(
-                f"the snapshot has {len(text)} bytes, and an answer at most {MAX_SNAPSHOT_BYTES}: have the user run "
-                "purser snapshot -o FILE"
+                f"the snapshot is {len(text)} bytes long, but an answer can have at most {MAX_SNAPSHOT_BYTES}: have "
+                "the user run purser snapshot -o FILE"
             )
         return {"snapshot": text.decode(), "notes": list(problems)}
 

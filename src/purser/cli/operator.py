@@ -131,7 +131,7 @@ def import_(
     """Convert NVIDIA's ClusterPolicy and NVIDIADrivers to a purser.dev ClusterPolicy.
 
     Settings that cannot be converted are listed on standard error, the most important first: components that run on
-    other nodes, nodes without components, disabled features, unknown settings.
+    other nodes, nodes without components, disabled features, unsupported settings.
 
     Exit code: 0 the policy is printed, even if settings are lost; 1 the cluster did not answer, or the ClusterPolicy
     does not exist or is malformed; 2 wrong usage, or a file or kubeconfig that cannot be used.
@@ -167,7 +167,7 @@ def crd(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Print the ClusterPolicy CustomResourceDefinition, or update it in the cluster, because Helm never does.
+    """Print the ClusterPolicy CustomResourceDefinition, or update it in the cluster. Helm never updates it.
 
     Exit code: 0 the definition is printed, or is up to date in the cluster; 1 the cluster did not answer, or refused
     the definition; 2 wrong usage, or a kubeconfig that cannot be used.

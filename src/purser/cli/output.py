@@ -192,7 +192,7 @@ def os_error_text(error: OSError) -> str:
     """What the system says, without Python's ``[Errno 98]``."""
     if error.errno == errno.EADDRINUSE and (address := _ADDRESS.search(str(error))):
         host, port = address.groups()
-        return f"port {port} on {host} is in use: choose another one"
+        return f"port {port} on {host} is in use: choose another port"
     if error.errno is None:
         return str(error)
     words = os.strerror(error.errno)

@@ -72,7 +72,10 @@ def usage(
     except PrometheusError as error:
         fail(str(error))
     if not report.covered_s:
-        fail(f"{prometheus} has no purser_cluster_gpus metric for the last {since}: does it scrape Purser's scheduler?")
+        fail(
+            f"{prometheus} has no purser_cluster_gpus metric for the last {since}: check that it scrapes Purser's "
+            "scheduler"
+        )
     _print(report, output)
 
 
@@ -97,12 +100,12 @@ def _print(report: "UsageReport", output: OutputFormat) -> None:
         Column("USED GPU-HOURS", lambda each: f"{each.used:.2f}"),
         Column("BUSY GPU-HOURS", lambda each: f"{each.busy:.2f}"),
         Column("GRANTED %", lambda each: f"{100 * each.granted / report.total:.1f}" if report.total else "", wide=True),
-        Column("USED OF GRANTED %", lambda each: _of(each.used, each.granted), wide=True),
+        Column("USED OF GRANTED %", lambda each: _percent_text(each.used, each.granted), wide=True),
     ]
     if report.gap:
         print(f"purser: {report.gap}", file=sys.stderr)
     print_table(rows, columns, output)
 
 
-def _of(part: float, whole: float) -> str:
+def _percent_text(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}" if whole else ""

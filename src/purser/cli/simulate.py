@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.cluster_source import FromFile, ask_cluster, objects_of_file
-from purser.cli.output import MISUSED, DocumentFormat, OutputFormat, dump, fail, is_writable, write_text
+from purser.cli.output import MISUSED, DocumentFormat, OutputFormat, dump, fail, is_writable, os_error_text, write_text
 from purser.cli.simulate_table import print_table
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRu
     except (LostProcess, SolverError) as error:
         fail(str(error))
     except OSError as error:
-        fail(f"cannot write the decision log: {error}")
+        fail(f"cannot write the decision log: {os_error_text(error)}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -18,8 +18,8 @@ only the fields that decisions read (see "Take a snapshot of a cluster" in the d
 Secrets, images, commands or values of environment variables. With --anonymize, names, labels and GPU IDs are replaced
 with pseudonyms, which does not change the answers except for the names.
 
-The command only reads the cluster. It requires the right to list nodes and pods. Other objects that you are not allowed
-to list are left out, and the command prints which.
+The command only reads the cluster. It requires permission to list nodes and pods. Other objects that you are not
+allowed to list are left out, and the command prints which.
 
 Exit code: 0 the file is written; 1 the cluster did not answer, or writing the file failed; 2 wrong usage, or a
 kubeconfig or file that cannot be used.

@@ -32,9 +32,9 @@ Keys: Tab switches the view, the arrow keys or j and k select a row, Enter shows
 the reasons), / searches, s sorts, ? lists all keys, q quits. With --once, the command prints the nodes and the waiting
 pods, or one view, and exits.
 
-The command only reads the cluster and only needs the right to list and watch pods and nodes. It also works in clusters
+The command only reads the cluster and only needs permission to list and watch pods and nodes. It also works in clusters
 that do not use Purser's scheduler. With --scheduler, the command queries the read API of Purser's scheduler instead
-(see "Read API" in the documentation). If you add --namespace, the right to list the pods in that namespace is enough.
+(see "Read API" in the documentation). If you add --namespace, permission to list the pods in that namespace is enough.
 
 Exit code: 0 you quit, or the output was printed; 1 the cluster did not answer; 2 wrong usage, such as no terminal
 without --once, or a kubeconfig that cannot be used.

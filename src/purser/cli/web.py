@@ -32,12 +32,12 @@ With --prometheus, the pages also show how GPUs were used over time: which names
 them, which GPUs are idle, and curves for each GPU and pod.
 
 With --scheduler but without --token-file, everyone logs in with a token of their own and sees what the token allows.
-Only then can --address be an address that other machines reach. Tokens are sent in clear: put a proxy with TLS in front
-of the pages.
+Only then can --address be an address that other machines reach. Tokens are sent unencrypted: put a proxy with TLS in
+front of the pages.
 
-The command only reads the cluster and only needs the right to list and watch pods and nodes. It also works in clusters
+The command only reads the cluster and only needs permission to list and watch pods and nodes. It also works in clusters
 that do not use Purser's scheduler. With --scheduler, the command queries the read API of Purser's scheduler instead
-(see "Read API" in the documentation). If you add --namespace, the right to list the pods in that namespace is enough.
+(see "Read API" in the documentation). If you add --namespace, permission to list the pods in that namespace is enough.
 
 Exit code: 0 you stopped the command; 1 the cluster did not answer, or the port is taken; 2 wrong usage, such as a
 kubeconfig that cannot be used.

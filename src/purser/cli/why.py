@@ -57,7 +57,7 @@ including the changes by Purser's webhook.
 With --scheduler, the command gets the reasons, and changes of the pod that the scheduler has tried, from the read API
 of Purser's scheduler (see "Read API" in the documentation).
 
-The command only reads the cluster and only needs the right to list pods and nodes. It also works in clusters that do
+The command only reads the cluster and only needs permission to list pods and nodes. It also works in clusters that do
 not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE, or by:
 kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json
 
@@ -200,7 +200,9 @@ def _parse_query(path: Path, name: str) -> "ManifestPod":
     chosen = [each for each in found if not name or each.name == name]
     if len(chosen) != 1:
         there = ", ".join(f"{each.kind} {each.name}" for each in found[:_MAX_NAMED])
-        which = f"no object named {name}" if not chosen else "several objects with pods"
+        if name and chosen:
+            fail(f"-f {path} has several objects named {name}: put one of them in a file of its own", MISUSED)
+        which = f"no object named {name}" if name else "several objects with pods"
         fail(f"-f {path} has {which}: POD must be the name of one of {there}", MISUSED)
     return chosen[0]
 
@@ -436,7 +438,7 @@ def _summary_of_log(whose: str, found: "Explanation") -> str:
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:
         names = ", ".join(found.fits[:3])
-        return f"{whose} fitted {_fitting(found.fits, found.nodes)} at {found.at} ({names}), but did not get GPUs yet"
+        return f"{whose} fitted {_fitting(found.fits, found.nodes)} at {found.at} ({names}), but had no GPUs yet"
     none = "it did not fit the only node" if found.nodes == 1 else f"it fitted none of {found.nodes} nodes"
     return f"{whose} waited at {found.at}: {none if found.nodes else 'there were no nodes'}"
 
@@ -470,7 +472,7 @@ def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
 def _score(found: "NodeScore") -> str:
     if found.is_kept:
         return "the policy keeps the node for other pods"
-    return "the policy finds too little CPU or memory" if found.score is None else f"score {found.score:.1f}"
+    return "the policy finds too little free CPU or memory there" if found.score is None else f"score {found.score:.1f}"
 
 
 def _columns() -> "list[Column[ReasonCount]]":

@@ -68,7 +68,7 @@ class ClusterConfig:
 def from_home_directory(path: Path, context: str | None) -> ClusterConfig:
     """The kubeconfig of last resort. Raises `ConfigError` that says what was looked for."""
     if not path.exists():
-        why = "this is not a pod" if context is None else "a context needs a kubeconfig"
+        why = "purser does not run in a pod" if context is None else "a context needs a kubeconfig"
         raise ConfigError(
             f"no cluster is configured: KUBECONFIG is not set, {why}, and {path} does not exist; name a kubeconfig "
             "with --kubeconfig"

@@ -83,7 +83,9 @@ class ObjectFailures:
     def report_loop_failure(self, name: str, error: Exception, pause_s: float) -> None:
         """A turn of a loop raised this, unexpectedly; the next one begins after a pause."""
         self._loops.labels(name).inc()
-        log.error("A background loop failed and is restarted", loop=name, again_in_s=round(pause_s, 1), exc_info=error)
+        log.error(
+            "A background loop failed and will be restarted", loop=name, again_in_s=round(pause_s, 1), exc_info=error
+        )
 
     def guard(self, resource: Resource[Any], obj: Any) -> "_Guard":
         """Whatever is raised inside is the failure of this object alone, or of what this reference is about."""

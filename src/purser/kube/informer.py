@@ -145,7 +145,7 @@ class Informer(Generic[T]):
                     await self._pause("The watch's resource version has expired; listing again", error)
                 except KubeError as error:
                     self._error = error
-                    await self._pause("Watching failed", error)
+                    await self._pause("Listing or watching failed", error)
                 except Exception as error:  # unexpected: the store may be incomplete, so it is listed again
                     self._version, pause = None, self._backoff.next()
                     self.failures.report_loop_failure(f"informer of {self.resource.plural}", error, pause)

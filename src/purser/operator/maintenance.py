@@ -36,7 +36,7 @@ from purser.operator.reasons import OperatorReason
 EVICTION_RETRY_PERIOD_S = 5.0
 """After which time pods that did not leave are asked again."""
 
-UNKNOWN_PODS = "pods on the node are not listed yet"
+UNKNOWN_PODS = "the node's pods have not been listed yet"
 
 DAEMON_SET = "DaemonSet"
 

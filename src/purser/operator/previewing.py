@@ -11,6 +11,7 @@ import msgspec
 
 from purser.core.decoding import brief
 from purser.core.kubernetes.times import spelled
+from purser.core.wording import natural_sort_key, some
 from purser.kube import Client, KubeError, NotFoundError, Resource
 from purser.kube.objects import Node
 from purser.kube.racing import until
@@ -117,7 +118,9 @@ async def inspect_nodes(observer: Observer, nodes: frozenset[str]) -> Snapshot:
         if nodes <= set(snapshot.workloads):
             return snapshot
         if asyncio.get_running_loop().time() > last:
-            raise PreviewError(f"the API server did not list all pods within {SNAPSHOT_TIMEOUT_S:g} s: see the log")
+            unlisted = some(sorted(nodes.difference(snapshot.workloads), key=natural_sort_key), "node")
+            within = f"within {SNAPSHOT_TIMEOUT_S:g} s"
+            raise PreviewError(f"the API server did not list the pods of all nodes {within}; missing: {unlisted}")
         await asyncio.sleep(PREVIEW_POLL_PERIOD_S)
 
 

@@ -34,7 +34,7 @@ class OperatorReason(ExplainedReason):
         "WriteRefused",
         "ClusterPolicy, Node",
         "The API server rejects the operator's writes to the cluster or to a node.",
-        "Correct what the message names: the operator's rights, an admission policy or webhook, or a quota.",
+        "Correct what the message names: the operator's RBAC permissions, an admission policy or webhook, or a quota.",
     )
     NODES_FAILING = (
         "NodesFailing",
@@ -159,7 +159,7 @@ class OperatorReason(ExplainedReason):
         "NoPod",
         "Node",
         "The operand has no pod on the node.",
-        "Check the node's free resources and the DaemonSet's events.",
+        "If the message names no cause, check the node's free resources and the DaemonSet's events.",
     )
     NOT_READY = "NotReady", "Node", "The operand's pod is not ready.", "Check the pod's log."
     MODEL_UNKNOWN = "ModelUnknown", "Node", "The driver waits until the node's GPU model is known."

@@ -49,11 +49,11 @@ def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]
     return lines or _listed("policies", map(_policy, snapshot.policies))
 
 
-def _listed(sort: str, names: Iterable[str]) -> list[str]:
+def _listed(heading: str, names: Iterable[str]) -> list[str]:
     found = list(dict.fromkeys(names))
     if not found:
         return []
-    return [f"{sort}: {some(found)}"]
+    return [f"{heading}: {some(found)}"]
 
 
 def _policy(policy: Raw) -> str:
@@ -131,7 +131,7 @@ class _Uninstall:
         self._elector = elector
         self._writer = KubeWriter(client, observer)
         self._say = say
-        self.what_is_left = "the cluster is not listed yet"
+        self.what_is_left = "the cluster's objects have not been listed yet"
         """In one sentence."""
         self._reported: list[str] = []
         self._say_next = 0.0
@@ -166,8 +166,8 @@ class _Uninstall:
 
     def _report_waiting(self, left: list[str]) -> None:
         """What is waited for; not what takes moments, and nothing twice in a row."""
-        who = "this command cleans up" if self._elector.is_leader else "waiting for the running operator"
-        self.what_is_left = f"{'; '.join(left)} ({who})"
+        who = "this command" if self._elector.is_leader else "the operator that holds the lease"
+        self.what_is_left = f"{'; '.join(left)} (to be removed by {who})"
         if left != self._reported and _now() >= self._say_next:
             for line in left:
                 self._say(f"waiting for {line}")
@@ -187,7 +187,8 @@ class _Uninstall:
     async def _strip_after_agents(self) -> bool:
         """Take away what agents wrote; true, once none of it is found."""
         nodes = await nodes_to_strip(self._client, self._namespace)
-        self.what_is_left = f"what agents wrote on nodes: {some([node.metadata.name for node in nodes])}"
+        names = some([node.metadata.name for node in nodes])
+        self.what_is_left = f"agents' annotations, conditions, taints and resources on nodes: {names}"
         for node in nodes:
             await self._strip(node)
         return not nodes
@@ -219,7 +220,7 @@ async def _remove_lease(client: Client, namespace: str, identity: str) -> None:
         if lease.spec.holder_identity in ("", identity):
             await client.delete(LEASES, LEASE, namespace, uid=lease.metadata.uid)
     except NotFoundError:
-        log.debug("There is no lease", lease=LEASE)
+        log.debug("The lease does not exist", lease=LEASE)
 
 
 async def _remove_definition(client: Client, say: Callable[[str], None]) -> None:

@@ -135,7 +135,7 @@ class _Simulation:
         self.arrives_s = order.arrives_s
         self.lasts_s = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[order.pods]
         self.of_event = self.shapes.of_pod[order.pods]
-        self.end_s = _end(order, self.lasts_s)
+        self.end_s = _end_of(order, self.lasts_s)
         self.moments = Moments(3 * len(order.pods) + len(order.changes) + 1)
         self.placed_s = np.full(len(order.pods), np.inf)
         self._leaving: list[tuple[float, int, PlacedPod]] = []
@@ -237,7 +237,7 @@ class _Simulation:
         return Departures(self.moments, self.end_s, waited_s, placed, pending, dict(classes.most_common()), seconds)
 
 
-def _end(order: Order, lasts_s: Floats) -> float:
+def _end_of(order: Order, lasts_s: Floats) -> float:
     """The one that is said, else the last time of the list."""
     assert order.arrives_s is not None
     last = float(order.arrives_s[-1])

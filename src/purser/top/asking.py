@@ -244,7 +244,9 @@ class StateReader:
                 self._api.ca_file
             )  # for the next attempt: the file may have the next CA by now
             raise KubeError(f"{url} has a certificate that is not trusted: {brief(error)}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except TimeoutError as error:
+            raise KubeError(f"{url} did not answer within {ANSWER_TIMEOUT_S:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
             raise KubeError(f"{url} cannot be reached: {brief(error) or type(error).__name__}") from error
         except UnreadableError as error:
             raise KubeError(f"{url}: {error}") from error

@@ -25,7 +25,7 @@ s                sort by the next column      S   the other way round
 Ctrl-L           redraw the screen
 
 Memory and cores show how much grants hold, not how much programs use.
-A row is red if a GPU of it is unhealthy or disputed, and dim if it or a GPU of it is cordoned."""
+A row is red if one of its GPUs is unhealthy or disputed, and dim if it or one of its GPUs is cordoned."""
 
 _KEYS = "q quit  ? help  Tab view  Enter details  / find  s sort"
 

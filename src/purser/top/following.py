@@ -153,7 +153,7 @@ class FollowedCluster:
         self._changed.clear()
         self._sequence += 1
         objects, began = self._objects(), self._clock.monotonic()
-        overview, state = await self._run_in_worker(lambda: _made(objects, self._sequence))
+        overview, state = await self._run_in_worker(lambda: _overview_and_state(objects, self._sequence))
         compute_s = self._clock.monotonic() - began
         self._overview = overview
         # Until a pod is judged again its last reason is shown: else all of them would come and go.
@@ -184,7 +184,7 @@ class FollowedCluster:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
 
-def _made(objects: ClusterObjects, sequence: int) -> tuple[Overview, ClusterState]:
+def _overview_and_state(objects: ClusterObjects, sequence: int) -> tuple[Overview, ClusterState]:
     overview = Overview(objects)
     return overview, overview.state(sequence)
 

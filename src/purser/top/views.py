@@ -82,7 +82,7 @@ def age(since: str, now: float) -> str:
     return f"{seconds // 3600}h" if seconds < 48 * 3600 else f"{seconds // 86400}d"
 
 
-def _ratio(held: int, total: int) -> float:
+def _descending_ratio(held: int, total: int) -> float:
     return -held / total if total else 0.0
 
 
@@ -134,9 +134,9 @@ def node_columns() -> list[TopColumn[StateNode]]:
         TopColumn("GPUS", lambda n: len(n.gpus), lambda n: -len(n.gpus), right=True),
         TopColumn("STATUS", _node_status, lambda n: (-n.cordoned, -_closed_gpu_count(n))),
         TopColumn("SHARES", lambda n: _sum(n, _slots_held), lambda n: -_sum(n, _slots_held), right=True),
-        TopColumn("MEMORY", lambda n: bar(*_memory(n)), lambda n: _ratio(*_memory(n))),
+        TopColumn("MEMORY", lambda n: bar(*_memory(n)), lambda n: _descending_ratio(*_memory(n))),
         TopColumn("MIB", lambda n: _memory_text(*_memory(n)), lambda n: -_memory(n)[0], right=True, wide=True),
-        TopColumn("CORES", lambda n: bar(*_cores(n)), lambda n: _ratio(*_cores(n))),
+        TopColumn("CORES", lambda n: bar(*_cores(n)), lambda n: _descending_ratio(*_cores(n))),
         TopColumn("MODEL", _models),
         TopColumn("DRIVER", lambda n: n.driver_version, wide=True),
         TopColumn("AGENT", lambda n: n.agent_version, wide=True),
@@ -153,7 +153,7 @@ def gpu_columns() -> list[TopColumn[GpuRow]]:
         TopColumn(
             "MEMORY",
             lambda r: bar(r[1].memory_held_mib, r[1].memory_mib),
-            lambda r: _ratio(r[1].memory_held_mib, r[1].memory_mib),
+            lambda r: _descending_ratio(r[1].memory_held_mib, r[1].memory_mib),
         ),
         TopColumn(
             "MIB",
@@ -165,7 +165,7 @@ def gpu_columns() -> list[TopColumn[GpuRow]]:
         TopColumn(
             "CORES",
             lambda r: bar(r[1].cores_held_percent, r[1].cores_percent),
-            lambda r: _ratio(r[1].cores_held_percent, r[1].cores_percent),
+            lambda r: _descending_ratio(r[1].cores_held_percent, r[1].cores_percent),
         ),
         TopColumn("MODEL", lambda r: r[1].model),
         TopColumn("SLOTS", lambda r: f"{r[1].slots_held}/{r[1].slots}", lambda r: -r[1].slots_held, True, wide=True),

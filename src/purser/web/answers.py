@@ -15,7 +15,7 @@ log = structlog.get_logger("purser.web")
 
 SEE_LOG_MESSAGE = "GPU usage is unavailable: see the log of purser web."
 """All that viewers of one namespace are told: what Prometheus says may name anything."""
-BUSY_MESSAGE = "Prometheus is slow, and others are waiting for it: reload the page to try again."
+BUSY_MESSAGE = "Prometheus is slow, and other requests are waiting for it: reload the page to try again."
 _RETRY_AFTER_S = 60.0
 _PATIENCE_S = 2.0
 """How long a page waits for what is being read. Then it is shown without, and fetched again soon."""

@@ -67,7 +67,7 @@ class NodeHardware:
 def hardware_of(details: NodeDetails) -> NodeHardware:
     """What is shown of a node's details."""
     columns = details.gpus[:MAX_LINKED_GPUS]
-    rows = [GpuLinksRow(each, _words(each, columns), numbers(each.numa_nodes)) for each in details.gpus]
+    rows = [GpuLinksRow(each, _link_words(each, columns), numbers(each.numa_nodes)) for each in details.gpus]
     pools = [
         PoolLinksRow(each, [UNKNOWN if level is None else _LEVEL_WORDS[level] for level in each.levels[: len(columns)]])
         for each in details.pools
@@ -83,12 +83,12 @@ def numbers(some: Sequence[int]) -> str:
     return ", ".join(map(str, some))
 
 
-def _words(gpu: StateNodeGpu, columns: Sequence[StateNodeGpu]) -> list[str]:
+def _link_words(gpu: StateNodeGpu, columns: Sequence[StateNodeGpu]) -> list[str]:
     links = {link.peer: link for link in gpu.links}
-    return [SAME_DEVICE if other is gpu else _word(links.get(other.uuid)) for other in columns]
+    return [SAME_DEVICE if other is gpu else _link_word(links.get(other.uuid)) for other in columns]
 
 
-def _word(link: StateLink | None) -> str:
+def _link_word(link: StateLink | None) -> str:
     if link is None:
         return UNKNOWN
     if link.nvlinks:

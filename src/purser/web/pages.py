@@ -113,8 +113,10 @@ class Pages:
 
     async def _used(self, request: web.Request) -> web.Response:
         """What is in use of each GPU, for the fleet's page."""
-        if self._history is None or not _sees_all(request):
-            raise web.HTTPNotFound(text="What is in use of GPUs is not known here, or not shown to you.\n")
+        if self._history is None:
+            raise web.HTTPNotFound(text="GPU usage is not available: purser web runs without --prometheus.\n")
+        if not _sees_all(request):
+            raise web.HTTPNotFound(text="Only viewers of the whole cluster can see GPU usage.\n")
         found, problem = await self._history.used_now()
         values = {"gpus": found or (), "is_read": found is not None, "problem": problem}
         body = await asyncio.to_thread(msgspec.json.encode, values)

@@ -108,7 +108,7 @@ def past_use(
         shows_all=shows_all,
         as_of=time_text(history.end_s),
         gap=history.usage.gap,
-        picture=_picture(history, shows_all),
+        picture=_usage_chart(history, shows_all),
         namespaces=_hours(history),
         models=history.models,
         pods=history.pods[:MAX_PODS],
@@ -136,7 +136,7 @@ def single_past(window: str, curves: UsageCurves | None, problem: str) -> Single
     )
 
 
-def _picture(history: WindowUsage, shows_all: bool) -> Chart | None:
+def _usage_chart(history: WindowUsage, shows_all: bool) -> Chart | None:
     curves = history.curves
     points = len(curves.times_s)
     own = [("Held", sum_curves(curves.held, points)), ("Busy", sum_curves(curves.busy, points))]

@@ -28,8 +28,8 @@ def test_policies_stand_in_a_table_below_what_was(past):
     assert [line.split()[0] for line in policies] == ["spread", "binpack"]
     assert policies[0].endswith("more than 31")
     assert stated == (
-        "Error of the reconstruction: replayed with purser, ALLOCATED % is off by 0.00 points (0.00 at one moment), "
-        "P50 by 0.0 s, P95 by 0.0 s, WAITED MEAN by 0.0%."
+        "Error of the reconstruction: replayed with purser, ALLOCATED % is off by 0.00 points "
+        "(0.00 on average at any moment), P50 by 0.0 s, P95 by 0.0 s, WAITED MEAN by 0.0%."
     )
     assert "purser: 151 pods on 31 nodes with 164 GPUs, 2.50 hours" in err
     assert "pods without an event that records their end, replayed as still running (130, for example ns/pod-1)" in err

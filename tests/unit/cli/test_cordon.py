@@ -46,7 +46,7 @@ async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
         assert (await annotations(), len(writes)) == (("GPU-1", None), 3)
         code, _, says = await run("cordon", "gpu", "n1", "GPU-1", "GPU-9")
         known = "GPU 0 (GPU-0), GPU 1 (GPU-1), MIG device of GPU 2 (GPU-2)"
-        instead = "A GPU with MIG enabled is cordoned by its MIG devices"
+        instead = "Specify a GPU with MIG enabled by the UUIDs of its MIG devices"
         assert (code, says) == (FAILED, f"purser: node n1 has no GPU GPU-9: it has {known}. {instead}\n")
         assert "no agent or device plugin lists any GPU there" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
         assert "node nowhere does not exist" in (await run("cordon", "gpu", "nowhere", "GPU-1"))[2]

@@ -40,6 +40,8 @@ async def test_what_differs_is_printed_until_all_ledgers_agree(tmp_path):
         await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
         await bound_pod(client, "right", 600)
         assert await get(kubeconfig, "grants", "--check") == (0, "", "All records agree.\n")
+        of_one = await get(kubeconfig, "grants", "--check", "-n", "default")
+        assert of_one == (0, "", "All records of namespace default agree.\n")
         old = await bound_pod(client, "old")
         held = HeldPod("default", "old", old.metadata.uid, HeldReason.NEVER_GRANTED, uuids=("GPU-1",))
         told = {DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", (held,)))}
@@ -83,7 +85,7 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
         _, out, _ = await get(kubeconfig, "gpus")
         assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy", "Unhealthy"]
         _, out, _ = await get(kubeconfig, "gpus", "-o", "wide")
-        assert "MIG mode is on, but the node lists no MIG device of the GPU" in out.splitlines()[-1]
+        assert "MIG mode is on, but the node lists no MIG devices for this GPU" in out.splitlines()[-1]
         _, out, err = await get(kubeconfig, "grants", "-o", "json")
         assert [(each["pod"], each["state"]) for each in json.loads(out)] == [("defaced", "running")]
         assert "purser get grants --check" in err

@@ -123,6 +123,9 @@ def test_templates_are_pods_and_one_of_several_is_chosen_by_name(asked):
         2,
         True,
     )
+    code, _, err = asked(yaml.safe_dump_all([*documents, {**documents[1], "kind": "ReplicaSet"}]), "web")
+    assert code == 2
+    assert err.endswith("has several objects named web: put one of them in a file of its own\n")
     assert asked(yaml.safe_dump({"kind": "List", "items": documents[:2]}))[1].startswith("default/web would fit")
 
 

@@ -51,7 +51,7 @@ def test_the_order_is_file_then_environment_then_service_account_then_home(nowhe
     home = nowhere / "home" / ".kube"
     home.mkdir(parents=True)
     with pytest.raises(
-        ConfigError, match=r"KUBECONFIG is not set, this is not a pod, and .*\.kube/config does not exist"
+        ConfigError, match=r"KUBECONFIG is not set, purser does not run in a pod, and .*\.kube/config does not exist"
     ):
         ClusterConfig.load()
     with pytest.raises(ConfigError, match=r"KUBECONFIG is not set, a context needs a kubeconfig, and "):

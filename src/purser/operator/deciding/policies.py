@@ -129,7 +129,7 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
 def rivals_text(snapshot: Snapshot) -> str:
     """That NVIDIA's operator is at work, in one sentence with what to do."""
     return (
-        f"another operator manages these nodes: Purser changes nothing until that operator's ClusterPolicy is deleted"
+        "NVIDIA's operator manages the GPU nodes: Purser changes nothing until NVIDIA's ClusterPolicy is deleted"
         f" (kubectl delete clusterpolicies.nvidia.com {' '.join(snapshot.rivals)})"
     )
 

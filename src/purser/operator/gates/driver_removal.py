@@ -55,7 +55,7 @@ def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
 def removal_blocker(driver_removal: DriverRemoval) -> str:
     """What still needs a driver, in one sentence; empty: nothing."""
     if driver_removal.users is None:
-        return "the node's pods are not listed yet"
+        return "the node's pods have not been listed yet"
     if driver_removal.users:
         return some([f"pod {user} still uses a GPU" for user in driver_removal.users], "pod", named=1)
     needing = ", ".join(driver_removal.operands)

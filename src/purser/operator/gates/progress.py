@@ -96,7 +96,7 @@ def admitted_boot(node: NodeView) -> str:
 
 PROGRESS_DEADLINE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
-NO_POD = "no pod yet; if this persists, check the node's free resources and the DaemonSet controller"
+NO_POD = "no pod yet; if this persists, check the node's free resources and the DaemonSet's events"
 NO_CONFIG = (
     "a ConfigMap named in driver.kernelModuleConfig, repoConfig or certConfig is missing from the operator's namespace"
 )

@@ -130,17 +130,17 @@ def _mps(wanted: RenderInputs) -> list[RenderedManifest]:
     if plugin.flavor != "nvidia" or not plugin.config.name:
         return []
     return [
-        daemon_set(wanted, NAME, f"purser-{NAME}-{kind.label}", _pod(wanted, kind), _where(kind))
+        daemon_set(wanted, NAME, f"purser-{NAME}-{kind.label}", _pod(wanted, kind), _mps_placement(kind))
         for kind in wanted.runtimes
     ]
 
 
-def _where(kind: RuntimeKind) -> DaemonSetPlacement:
+def _mps_placement(kind: RuntimeKind) -> DaemonSetPlacement:
     nodes = {Operand.DEVICE_PLUGIN.deploy_label: DEPLOY, MPS_CAPABLE_LABEL: "true"}
     return DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label), nodes=nodes)
 
 
-def _folder(spec: ClusterPolicySpec, propagation: str = "") -> MountedVolume:
+def _mps_folder(spec: ClusterPolicySpec, propagation: str = "") -> MountedVolume:
     root = spec.device_plugin.mps.root.rstrip("/")
     return host_path("mps-root", root, "/mps", type="DirectoryOrCreate", propagation=propagation)
 
@@ -156,7 +156,7 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         image,
         pulled,
         command=["mps-control-daemon", "mount-shm"],
-        mounts=[_folder(spec, "Bidirectional")],
+        mounts=[_mps_folder(spec, "Bidirectional")],
         privileged=True,
     )
     root = plugin.mps.root.rstrip("/")
@@ -172,7 +172,7 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
             **found.env,
         },
         mounts=[
-            _folder(spec),
+            _mps_folder(spec),
             host_path("mps-shm", f"{root}/shm", "/dev/shm", type="DirectoryOrCreate"),
             *found.mounts,
         ],

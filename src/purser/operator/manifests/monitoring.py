@@ -272,7 +272,8 @@ _ALERTS = (
         f"{_by_leader(Gauge.UPGRADES_IN_PROGRESS)} > 0 and changes(({_by_leader(Gauge.UPGRADES_DONE)})[15m:1m]) == 0",
         "6h",
         "warning",
-        "No node has finished its driver upgrade for hours. The ClusterPolicy's status says what upgrades wait for.",
+        "Driver upgrades are in progress, but no node has finished one in six hours. The ClusterPolicy's status says"
+        " what they wait for.",
     ),
     (
         "GPUOperatorDriverAutoUpgradeFailures",

@@ -61,7 +61,7 @@ def advance(fleet: MigFleet) -> PlannedChanges:
         DisruptionLedger(fleet.budgets),
         sorted(fleet.node_progress, key=lambda each: natural_sort_key(each.node.name)),
     )
-    may_empty = _turn(nodes, fleet)
+    may_empty = _nodes_that_may_empty(nodes, fleet)
     return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
 
@@ -80,7 +80,7 @@ def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
     return change.profile if change is not None else wanted_profile(progress, fleet.spec)
 
 
-def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
+def _nodes_that_may_empty(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
     """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
     wanting = [each.node.name for each in nodes if needs_emptying(each, fleet)]
     others = [name for name in wanting if name not in fleet.unavailable]
@@ -134,7 +134,7 @@ def _recover_lost_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     node, lost = progress.node, lost_change(progress.node, fleet.now)
     if lost is not None:
         annotations = record(lost) | claim(node, CordonOwner.MIG)
-        why = "the lost record of the MIG change is restored because the worker may be applying the change"
+        why = "restoring the lost record of the MIG change because the MIG worker may be applying the change"
         return write_step(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
         unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
@@ -158,11 +158,13 @@ def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     state = progress.node.labels.get(MIG_STATE_LABEL)
     if known is None or (known.error and state is None):  # a removed label asks for a retry
         return _begin(progress, fleet, profile)
-    right = FAILED if known.error else SUCCESS
+    outcome = FAILED if known.error else SUCCESS
     return (
         NodeStep()
-        if state == right
-        else write_step(patch(progress.node, f"MIG layout {profile}", labels=state_label(right)))
+        if state == outcome
+        else write_step(
+            patch(progress.node, f"recording the outcome of MIG layout {profile}", labels=state_label(outcome))
+        )
     )
 
 

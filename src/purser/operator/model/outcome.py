@@ -32,7 +32,8 @@ class Gauge(StrEnum):
 
 GAUGE_HELP = {
     Gauge.GPU_NODES: "Nodes with a GPU.",
-    Gauge.RECONCILIATION: "1: everything is ready; 0: not yet; -1: no ClusterPolicy to act on; -2: failed.",
+    Gauge.RECONCILIATION: "Result of the last reconciliation. 1: everything is ready; 0: not yet; "
+    "-1: no ClusterPolicy to act on; -2: failed.",
     Gauge.LAST_SUCCESS: "Unix time of the last reconciliation in which everything was ready.",
     Gauge.HAS_NFD_LABELS: "Whether any node has labels from node-feature-discovery.",
     Gauge.AUTO_UPGRADE: "Whether automatic driver upgrades are enabled.",

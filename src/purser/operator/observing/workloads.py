@@ -53,7 +53,7 @@ class Workloads:
         await self._changed()
         if has_new:
             await until(self._until(lambda: self._wanted <= self._known), asyncio.sleep(POD_LIST_TIMEOUT_S))
-        return {node: self._of(node) for node in sorted(self._known)}
+        return {node: self._workloads_on(node) for node in sorted(self._known)}
 
     async def _follow(self) -> Never:
         informer = Informer(self._client, WORKLOAD_PODS)
@@ -89,7 +89,7 @@ class Workloads:
         if there.pop(key_of(pod), None) is not None and pod.spec.node_name in self._wanted:
             self._on_change()
 
-    def _of(self, node: str) -> tuple[NodeWorkload, ...]:
+    def _workloads_on(self, node: str) -> tuple[NodeWorkload, ...]:
         found = (workload_view(pod) for pod in self._by_node.get(node, {}).values())
         return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
 

@@ -102,16 +102,16 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     given_up = [
         each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _has_ended_badly(each)
     ]
-    counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
-    if not counted and given_up:
+    awaited = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
+    if not awaited and given_up:
         return CanaryHold()
-    if not counted:
+    if not awaited:
         return CanaryHold("no canary node can be upgraded" if canaries else "no GPU node matches canary.nodeSelector")
-    unwell = sorted((each.node.name for each in counted if not _has_succeeded(each)), key=natural_sort_key)
+    unwell = sorted((each.node.name for each in awaited if not _has_succeeded(each)), key=natural_sort_key)
     if unwell:
-        return CanaryHold(f"canary node {unwell[0]} is not upgraded and healthy yet")
+        return CanaryHold(f"canary node {unwell[0]} is not yet upgraded and healthy")
     # A time that is still to come counts as now: it would never run out.
-    until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
+    until = max(min(step_start(each.node) or 0.0, fleet.now) for each in awaited) + fleet.policy.canary.soak_seconds
     return CanaryHold("the canaries' soak time is not over yet", until) if fleet.now < until else CanaryHold()
 
 

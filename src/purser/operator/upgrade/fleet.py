@@ -119,15 +119,15 @@ def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, co
         outdated = f"{counted(left, 'node')} {'has' if left == 1 else 'have'} an outdated driver"
         return f"automatic upgrades are off; {outdated}" if left else ""
     parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
-    late = sorted(
+    daemonset_problems = sorted(
         {
             why
             for each in fleet.node_progress
             if each.node.name in now.waiting and (why := daemonset_problem(each, fleet))
         }
     )
-    if late and not now.halted:
-        parts.append(f"upgrades blocked: {some(late)}")
+    if daemonset_problems and not now.halted:
+        parts.append(f"upgrades blocked: {some(daemonset_problems)}")
     if now.hold.why and now.waiting and not now.halted:
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:

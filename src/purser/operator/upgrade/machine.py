@@ -72,7 +72,9 @@ from purser.operator.upgrade.writes import (
 
 
 NOT_READY = "the node is NotReady"
-_OLD_DRIVER_RUNS_MESSAGE = "the old driver is still running, so the node is uncordoned and requeued for upgrade"
+_OLD_DRIVER_RUNS_MESSAGE = (
+    "the old driver is still running, so this attempt is canceled and the node is requeued for upgrade"
+)
 
 
 def step_while_not_ready(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:

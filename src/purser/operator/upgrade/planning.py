@@ -331,7 +331,7 @@ def plan_lines(plan: UpgradePlan) -> list[str]:
 def _lines(plan: UpgradePlan) -> Iterator[str]:
     yield f"target: {plan.target or 'none (the operator does not manage a driver)'}"
     if plan.off:
-        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): the plan counts once they are on"
+        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): the plan applies once they are on"
     for node in plan.under_way:
         yield from _node(node)
     if not plan.waves and not plan.under_way:

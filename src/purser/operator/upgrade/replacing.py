@@ -144,7 +144,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     if pod is not None and pod.ready:
         return write_step(enter(progress, State.VALIDATION, fleet.now, "the new driver is ready"))
     if _is_restart_only_outdated(progress):
-        why = "the new driver differs from the loaded driver, so pods that use it have to be evicted after all"
+        why = "the new driver differs from the loaded driver, so pods that use the loaded driver must be evicted"
         return write_step(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
     leaving = _evict_remaining_users(progress, fleet, ledger)
     detail = "".join((driver_problem(progress), *(f"; {each}" for each in leaving.staying[:1])))
@@ -167,7 +167,7 @@ def _driver_deadline(progress: NodeProgress, fleet: UpgradeInputs) -> PatchNode:
     """The state began before its users left, which may have taken any time."""
     began = clock_text(fleet.now)
     annotations: NodeTexts = {UPGRADE_STEP_START_ANNOTATION: began, UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: began}
-    return patch(progress.node, "the old driver pod has gone", annotations=annotations)
+    return patch(progress.node, "the old driver pod is gone", annotations=annotations)
 
 
 def _is_restart_only_outdated(progress: NodeProgress) -> bool:

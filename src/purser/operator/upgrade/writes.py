@@ -106,7 +106,11 @@ def finish(progress: NodeProgress, now: float, done: str = "driver upgraded") ->
     """The node has its driver and is given back."""
     marks, unschedulable = uncordon_node(progress.node)
     stays_cordoned = progress.node.unschedulable and unschedulable is None
-    why = f"{done}; the node stays cordoned because the upgrade did not cordon it" if stays_cordoned else done
+    why = (
+        f"{done}; the node stays cordoned because something other than the upgrade cordoned it"
+        if stays_cordoned
+        else done
+    )
     gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_clear_met_request(progress.node)}
     return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 

@@ -29,8 +29,9 @@ figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 _EXPLANATIONS = (
     (
         "Allocated",
-        "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to its use. The value "
-        "at 100% is the mean over all moments at which pods had asked for 99.5 to 100.5% of all GPUs.",
+        "GPUs that pods hold, as a percentage of all GPUs. A shared GPU counts in proportion to the part that "
+        "pods hold. The value at 100% is the mean over all moments at which pods had asked for 99.5 to 100.5% of all "
+        "GPUs.",
     ),
     (
         "Fragmented",
@@ -67,7 +68,7 @@ def report(workload: Workload, runs: Sequence[AnyRun]) -> str:
         f'<p class="note">{_simulated(workload, runs)}</p>',
         *parts,
         "<h2>What was simulated</h2>",
-        _lists(workload),
+        _workload_tables(workload),
         *(f'<p class="note">{escape(note)}</p>' for note in workload.notes),
         "<h2>How to read this</h2>",
         "<dl>",
@@ -171,7 +172,7 @@ def _allocation_table(runs: dict[str, list[Run]]) -> str:
 def _causes_table(runs: dict[str, list[Run]]) -> str:
     means = {name: mean_by_key([run.idle_by_cause_percent for run in each]) for name, each in runs.items()}
     causes = [cause for cause in Causes.__struct_fields__ if any(mean[cause] for mean in means.values())]
-    heads = ["policy", *(plots.CAUSES[cause] for cause in causes), "together"]
+    heads = ["policy", *(plots.CAUSES[cause] for cause in causes), "total"]
     rows = [
         [name, *(f"{mean[cause]:.2f}" for cause in causes), f"{sum(mean.values()):.2f}"] for name, mean in means.items()
     ]
@@ -251,14 +252,14 @@ def _waiting_row(runs: list[TimedRun]) -> list[str]:
     return [*means, f"{mean_of(runs, lambda run: sum(run.failed.values())):.0f}"]
 
 
-def _lists(workload: Workload) -> str:
+def _workload_tables(workload: Workload) -> str:
     memory = common_memory_mib(workload.nodes)
-    nodes = Counter((_model(node.gpus[0].model if node.gpus else ""), len(node.gpus)) for node in workload.nodes)
+    nodes = Counter((_model_text(node.gpus[0].model if node.gpus else ""), len(node.gpus)) for node in workload.nodes)
     pods = Counter(class_of(pod.shape, memory) for pod in workload.pods)
     node_rows = [[model, str(gpus), str(count), str(gpus * count)] for (model, gpus), count in nodes.most_common()]
     pod_rows = [[name, str(pods[name])] for name in sorted(pods, key=plots.size_key)]
     return table(["model", "GPUs of a node", "nodes", "GPUs"], node_rows) + table(["pods", "in the list"], pod_rows)
 
 
-def _model(name: str) -> str:
+def _model_text(name: str) -> str:
     return name or "none"

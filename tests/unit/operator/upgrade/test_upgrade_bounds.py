@@ -340,7 +340,7 @@ def test_a_canary_that_goes_away_while_it_is_watched_keeps_the_others_from_it() 
     cluster.now += 10_000
     cluster.run()
     assert cluster.state("n00") is State.REQUIRED
-    assert "canary node n02 is not upgraded and healthy yet" in cluster.status().message
+    assert "canary node n02 is not yet upgraded and healthy" in cluster.status().message
 
 
 def test_a_canary_that_cannot_go_first_is_not_waited_for_as_long_as_another_can() -> None:

@@ -8,7 +8,7 @@ from purser.operator.model import NodeProgress, NodeView, OperandOnNode, Presenc
 from purser.operator.order import Operand
 from purser.operator.upgrade.writes import describe_unready_operand, finish
 
-STAYS = "driver upgraded; the node stays cordoned because the upgrade did not cordon it"
+STAYS = "driver upgraded; the node stays cordoned because something other than the upgrade cordoned it"
 
 
 @pytest.mark.parametrize(

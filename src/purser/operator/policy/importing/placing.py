@@ -29,12 +29,12 @@ def drop_placement(given: Raw, lost: Losses) -> Raw:
     rest = dict(given)
     for name, (what, label) in _SECTIONS.items():
         if isinstance(section := given.get(name), dict):
-            rest[name] = _without(name, what, label, section, lost)
+            rest[name] = _without_selectors(name, what, label, section, lost)
             _report_tolerations(name, what, section, given, rest[name], lost)
     return rest
 
 
-def _without(name: str, what: str, label: str, section: Raw, lost: Losses) -> Raw:
+def _without_selectors(name: str, what: str, label: str, section: Raw, lost: Losses) -> Raw:
     for field in _SELECTOR_FIELDS:
         if is_requested(section.get(field)) or (field != "nodeSelector" and section.get(field)):
             why = f"{what} runs on every GPU node, even on nodes that this field excluded; use instead: "

@@ -35,11 +35,11 @@ class Rank(IntEnum):
 
 
 _HEADLINES = {
-    Rank.RUNS_DIFFERENTLY: "these run on different nodes than before or behave differently",
-    Rank.NOT_DEPLOYED: "these are no longer deployed to the affected nodes",
-    Rank.FEATURE: "these features are off",
-    Rank.SETTING: "Purser does not support these settings",
-    Rank.OFF: "these had no effect",
+    Rank.RUNS_DIFFERENTLY: "so these run on different nodes than before or behave differently",
+    Rank.NOT_DEPLOYED: "so these are no longer deployed to the affected nodes",
+    Rank.FEATURE: "so these features are off",
+    Rank.SETTING: "because Purser does not support these settings",
+    Rank.OFF: "because these had no effect",
 }
 
 
