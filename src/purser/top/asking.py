@@ -37,7 +37,7 @@ Key = TypeVar("Key", bound=Hashable)
 POLL_INTERVAL_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 MAX_STATE_ANSWER_BYTES = 256 << 20
-"""100 000 GPUs with a pod on each have some 80 MiB."""
+"""100 000 GPUs with a pod on each have some 90 MiB."""
 MAX_NODE_ANSWER_BYTES = 16 << 20
 """256 devices, with what connects each two of them, have some 8 MiB."""
 MAX_OBJECT_ANSWER_BYTES = 512 << 10

@@ -5,11 +5,19 @@ from collections.abc import Mapping
 from purser.core.decoding import brief
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.mig.on_demand import named
-from purser.core.model import DeviceShare, Grant, GrantState
+from purser.core.model import DeviceShare, Grant, GrantState, PartitionedGpu
 from purser.core.names import MIG_STATE_LABEL
 from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.node.topology_labels import topology_labels
-from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
+from purser.core.state.documents import (
+    StateContainer,
+    StateCutGpu,
+    StateGpu,
+    StateGpuHealth,
+    StateGrant,
+    StateNode,
+    StateShare,
+)
 
 _NONE: Mapping[str, str] = {}
 DISPUTED = "the records of which pods hold this GPU differ"
@@ -20,11 +28,13 @@ def state_node(
     node: NodeState,
     *,
     cordoned: bool,
+    ready: str = "",
     labels: Mapping[str, str] = _NONE,
     annotations: Mapping[str, str] = _NONE,
     names_pods: bool = True,
 ) -> StateNode:
-    """A node with its GPUs. ``cordoned``: the node as a whole. ``names_pods``: whether the reasons may name pods."""
+    """A node with its GPUs. ``cordoned``: the node as a whole. ``ready``: see `StateNode.ready`. ``names_pods``:
+    whether the reasons may name pods."""
     inventory = node.inventory
     gpus = tuple(_gpu(each, each.disputed if names_pods or not each.disputed else DISPUTED) for each in node.devices)
     return StateNode(
@@ -37,7 +47,14 @@ def state_node(
         cordoned_by=cordoned_by(annotations, cordoned=cordoned),
         upgrade=unfinished_upgrade(labels),
         mig_state=brief(labels.get(MIG_STATE_LABEL, "")),
+        ready=ready,
+        cut_gpus=tuple(map(_cut_gpu, inventory.cut)),
     )
+
+
+def device_instances(state: DeviceState) -> tuple[str, ...]:
+    """GPU instances of a GPU that is cut on demand; in brackets those that no grant made."""
+    return (*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held))
 
 
 def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> StateGrant:
@@ -75,7 +92,14 @@ def _gpu(state: DeviceState, dispute: str) -> StateGpu:
         cores_percent=device.cores_percent,
         cores_held_percent=usage.cores_percent,
         pods=usage.pods,
+        pci_bus_id=device.pci_bus_id,
+        numa_nodes=device.numa_nodes,
+        instances=device_instances(state),
     )
+
+
+def _cut_gpu(gpu: PartitionedGpu) -> StateCutGpu:
+    return StateCutGpu(gpu.uuid, -1 if gpu.index is None else gpu.index, gpu.model, gpu.memory_mib)
 
 
 def _health(state: DeviceState) -> StateGpuHealth:
