@@ -146,7 +146,7 @@ def _watch(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", 
             from purser.top.asking import PolledScheduler, StateReader
 
             async with StateReader(api) as reader:
-                await run(PolledScheduler(reader, api, clock), terminal)
+                await run(PolledScheduler(reader, api, clock, waits=True), terminal)
             return
         from purser.cli.why import explanation_lines
         from purser.top.following import FollowedCluster
