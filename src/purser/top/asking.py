@@ -170,8 +170,7 @@ class StateReader:
         that was read before; schedulers that cannot wait answer at once. Raises `ConfigError` for a token that cannot
         be read, `KubeError` for whatever is wrong with the answer."""
         tag = self._tag if self._last is not None else ""
-        url = f"{self._base}/state" + (f"?wait={wait_s}" if wait_s else "")
-        answer = await self._get(url, read_state, MAX_STATE_ANSWER_BYTES, tag, wait_s)
+        answer = await self._get(f"{self._base}/state", read_state, MAX_STATE_ANSWER_BYTES, tag, wait_s)
         if answer is not None:
             self._last, self._tag = answer
         assert self._last is not None, "the API answers 304 only to requests with a tag"
@@ -235,11 +234,12 @@ class StateReader:
     ) -> tuple[Document, str] | None:
         """A document, and its tag; None: it still has this tag, after so many seconds."""
         assert self._session is not None
+        query = {"wait": str(wait_s)} if wait_s else None  # not in the URL, so that errors read the same
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S + wait_s)
         headers = {"Authorization": f"Bearer {self._api.token()}"} | ({"If-None-Match": tag} if tag else {})
         try:
             async with self._session.get(
-                url, headers=headers, allow_redirects=False, ssl=self._context, timeout=timeout
+                url, params=query, headers=headers, allow_redirects=False, ssl=self._context, timeout=timeout
             ) as response:
                 if response.status == 304 and tag:
                     return None
