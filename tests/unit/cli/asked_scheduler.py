@@ -53,22 +53,28 @@ class AskedScheduler(NamedTuple):
 @asynccontextmanager
 async def asked_scheduler(folder: Path, *, places_pods: bool = True) -> AsyncIterator[AskedScheduler]:
     """A replica with its read API."""
-    async with scheduler_to_ask(folder, places_pods=places_pods) as asked, asked.restarted():
-        yield asked
+    async with _replica(folder) as (world, authority), _serving(world, authority, folder, 0, places_pods) as port:
+        yield AskedScheduler(world, authority, folder, port, places_pods)
 
 
 @asynccontextmanager
 async def scheduler_to_ask(folder: Path, *, places_pods: bool = True) -> AsyncIterator[AskedScheduler]:
     """The same before its read API starts: nobody listens at its port."""
+    async with _replica(folder) as (world, authority):
+        async with _serving(world, authority, folder, 0, places_pods) as port:
+            pass  # the system gives a port that is free
+        yield AskedScheduler(world, authority, folder, port, places_pods)
+
+
+@asynccontextmanager
+async def _replica(folder: Path) -> AsyncIterator[tuple[World, Authority]]:
     authority = Authority()
     (folder / "ca.crt").write_bytes(authority.pem)
     (folder / "token").write_text("viewer")
     async with server() as api, replica(api) as world:
         api.add_user("viewer", User("jane"))
         world.extender.attach(world.pods)
-        async with _serving(world, authority, folder, 0, places_pods) as port:
-            pass  # the system gives a port that is free
-        yield AskedScheduler(world, authority, folder, port, places_pods)
+        yield world, authority
 
 
 @asynccontextmanager

@@ -236,6 +236,17 @@ async def test_readers_of_one_namespace_see_its_part_and_are_told_what_is_not_sh
             assert 'user "jane" is not allowed to' in err
 
 
+async def test_readers_of_one_namespace_see_of_gpus_in_mig_mode_those_of_their_own_devices(tmp_path):
+    async with filled(tmp_path) as (scheduler, get, _):
+        scheduler.world.api.intercept(reviewed("pods of default"))
+        code, out, _ = await get("gpus", "-n", "default", "-o", "wide", "--no-headers")
+        assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["a1", "0"], ["m1", "1"]])
+        code, out, _ = await get("nodes", "-n", "default", "--node", "m1", "-o", "json")
+        assert [gpu["uuid"] for gpu in json.loads(out)[0]["cut"]] == ["GPU-cut"]
+        code, out, _ = await get("namespaces", "-n", "default", "--no-headers")
+        assert (code, out.split()[:4]) == (0, ["default", "2", "0", "0.62"]), "a part of the whole GPU"
+
+
 async def test_readers_of_one_namespace_who_may_list_nodes_see_all_gpus(tmp_path):
     async with filled(tmp_path) as (_, get, get_of_cluster):
         code, out, err = await get("nodes", "-n", "team-b")
