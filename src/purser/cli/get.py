@@ -1,10 +1,9 @@
 """`purser get gpus|grants|namespaces|nodes`: inventories and grants as tables."""
 
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -21,15 +20,19 @@ from purser.cli.choosing import (
     is_in_state,
     sort_rows,
 )
-from purser.cli.cluster_source import ask_cluster
+from purser.cli.cluster_source import answer_of
+from purser.cli.get_sources import GetSource, View, ask, ask_state, read_shown, source_of
 from purser.cli.groups import PluralCommands
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
+from purser.cli.read_api import SchedulerCa, SchedulerNamespace, SchedulerTokenFile, SchedulerUrl
 
 if TYPE_CHECKING:
-    from purser.core.fleet import Fleet
+    from purser.cli.get_tables import NamespaceRow
+    from purser.cli.shown_cluster import ShownCluster
     from purser.kube import Client
     from purser.kube.objects import Node, Pod
+    from purser.top.asking import ReadApi
 
 T = TypeVar("T")
 
@@ -47,10 +50,15 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_SCHEDULER_HELP = """With --scheduler, the command queries the read API of Purser's scheduler instead (see "Read API" in
+the documentation). If you add --namespace, the right to list the pods in that namespace is enough."""
+_SCHEDULER_EXAMPLE = "--scheduler https://localhost:8445 --token-file token --certificate-authority ca.crt"
 _EXIT_CODES_HELP = """Exit code: 0 the list is shown; 1 the cluster did not answer, or a node that you named does not
 exist or has no GPUs; 2 wrong usage, or a kubeconfig that cannot be used."""
 
 GPUS_HELP = f"""List GPUs and how much of each GPU is held by pods.
+
+{_SCHEDULER_HELP} --selector and --view then cannot be used.
 
 --view gpushare prints the table of "kubectl inspect gpushare" instead, with a row per node and memory in gpushare's
 unit. With -o wide, the view prints the table of "kubectl inspect gpushare -d", with the pods on each node and what they
@@ -63,11 +71,15 @@ Example: purser get gpus -o wide
 Example: purser get gpus --model a100 --state free --sort-by node
 
 Example: purser get gpus --view gpushare
+
+Example: purser get gpus {_SCHEDULER_EXAMPLE}
 """
-GRANTS_HELP = """List the GPUs that each container holds.
+GRANTS_HELP = f"""List the GPUs that each container holds.
 
 --check instead shows where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
 were granted twice, and grants that nodes refused. -o wide also shows which component resolves each difference.
+
+{_SCHEDULER_HELP} --selector and --check then cannot be used.
 
 Exit code: 0 the list is shown, or with --check all records agree; 1 the cluster did not answer, a node that you named
 does not exist or has no GPUs, or --check found records that differ; 2 wrong usage, or a kubeconfig that cannot be used.
@@ -80,16 +92,20 @@ Example: purser get grants --check
 """
 NODES_HELP = f"""List the nodes with GPUs, with totals over each node's GPUs.
 
+{_SCHEDULER_HELP} --selector then cannot be used.
+
 {_EXIT_CODES_HELP}
 
 Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
 """
 
 
-NAMESPACES_HELP = """List each namespace's GPU usage, quota and number of waiting pods.
+NAMESPACES_HELP = f"""List each namespace's GPU usage, quota and number of waiting pods.
 
 GPUS is the memory that the namespace's pods hold, expressed as a number of whole GPUs. MEMORY and CORES show held/limit
 if a ResourceQuota has limits.nvidia.com/gpumem or limits.nvidia.com/gpucores.
+
+{_SCHEDULER_HELP}
 
 Exit code: 0 the list is shown; 1 the cluster did not answer; 2 wrong usage, or a kubeconfig that cannot be used.
 
@@ -101,10 +117,7 @@ Example: purser get namespaces --sort-by -gpus
 class TableOptions:
     """What commands that print a table of the cluster have in common."""
 
-    kubeconfig: Path | None
-    context: str | None
-    nodes: Sequence[str]
-    selector: str | None
+    source: GetSource
     sort_by: str | None
     output: OutputFormat
     headers: bool
@@ -126,25 +139,43 @@ def gpus(
         GpuView | None, typer.Option("--view", help='Print the table of "kubectl inspect gpushare" instead.')
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
+    namespace: SchedulerNamespace = None,
+    scheduler: SchedulerUrl = None,
+    token_file: SchedulerTokenFile = None,
+    certificate_authority: SchedulerCa = None,
 ) -> None:
     """Print the GPUs of the cluster."""
-    from purser.cli import get_tables
+    from purser.cli import get_tables, shown_state
 
+    source = source_of(
+        kubeconfig,
+        context,
+        scheduler,
+        token_file,
+        certificate_authority,
+        _of_scheduler(namespace, scheduler),
+        selector=selector,
+        nodes=node,
+        shows_gpus=True,
+    )
     if view is GpuView.GPUSHARE:
         if any((node, model, state, selector, sort_by, watch, no_headers)):
             fail("--view gpushare shows all nodes and cannot be used with options that filter or sort rows", MISUSED)
-        _show_gpushare(kubeconfig, context, output)
+        if source.api is not None:
+            fail("--scheduler cannot be used with --view gpushare, which needs objects of the API server", MISUSED)
+        _show_gpushare(source, output)
         return
 
-    def rows(fleet: "Fleet", nodes: "Mapping[str, Node]") -> list[get_tables.GpuRow]:
-        found = get_tables.gpu_rows(fleet, nodes)
+    def rows(cluster: "ShownCluster") -> list[get_tables.GpuRow]:
+        found = get_tables.gpu_rows(cluster)
         with_model = [row for row in found if has_model(row.state.device.model, model)]
         chosen = [row for row in with_model if not node or row.node.name in node]
         return [row for row in chosen if state is None or is_in_state(row, state)]
 
-    options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = "No GPU matches." if any((node, model, state, selector)) else "No node has published GPUs."
-    _present(options, rows, lambda _: get_tables.gpu_columns(), get_tables.gpu_document, empty)
+    document = get_tables.gpu_document if source.api is None else shown_state.told_gpu_document
+    _present(options, rows, lambda _: get_tables.gpu_columns(), document, empty)
 
 
 @app.command("grants", help=GRANTS_HELP)
@@ -166,12 +197,24 @@ def grants(
         bool, typer.Option("--check", help="Show where records differ, and exit with 1 if any do.")
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
+    scheduler: SchedulerUrl = None,
+    token_file: SchedulerTokenFile = None,
+    certificate_authority: SchedulerCa = None,
 ) -> None:
     """Print the grants of the cluster."""
     from purser.cli import get_tables
 
     namespace = None if all_namespaces else namespace
-
+    source = source_of(
+        kubeconfig,
+        context,
+        scheduler,
+        token_file,
+        certificate_authority,
+        None if scheduler is None else namespace,
+        selector=selector,
+        nodes=node,
+    )
     if check:
         if any((node, selector, sort_by, watch)):
             fail(
@@ -179,15 +222,17 @@ def grants(
                 "sort rows",
                 MISUSED,
             )
-        _check(kubeconfig, context, namespace, output, headers=not no_headers)
+        if source.api is not None:
+            fail("--scheduler cannot be used with --check, which compares objects of the API server", MISUSED)
+        _check(source, namespace, output, headers=not no_headers)
         return
 
-    def rows(fleet: "Fleet", nodes: "Mapping[str, Node]") -> list[get_tables.GrantRow]:
-        found = [row for row in get_tables.grant_rows(fleet) if namespace in (None, row.grant.namespace)]
-        chosen = [row for row in found if selector is None or row.grant.node in nodes]
+    def rows(cluster: "ShownCluster") -> list[get_tables.GrantRow]:
+        found = [row for row in get_tables.grant_rows(cluster) if namespace in (None, row.grant.namespace)]
+        chosen = [row for row in found if selector is None or row.grant.node in cluster.status]
         return [row for row in chosen if not node or row.grant.node in node]
 
-    options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = "No grant matches." if any((namespace, node, selector)) else "No pod has a grant."
     _present(options, rows, get_tables.grant_columns, get_tables.grant_document, empty)
 
@@ -203,19 +248,35 @@ def nodes(
     watch: Watch = False,
     no_headers: NoHeaders = False,
     output: OutputOption = OutputFormat.TABLE,
+    namespace: SchedulerNamespace = None,
+    scheduler: SchedulerUrl = None,
+    token_file: SchedulerTokenFile = None,
+    certificate_authority: SchedulerCa = None,
 ) -> None:
     """Print the nodes of the cluster that have GPUs."""
-    from purser.cli import get_tables
+    from purser.cli import get_tables, shown_state
 
-    def rows(fleet: "Fleet", nodes: "Mapping[str, Node]") -> list[get_tables.NodeRow]:
-        found = [row for row in get_tables.node_rows(fleet, nodes) if not node or row.node.name in node]
+    def rows(cluster: "ShownCluster") -> list[get_tables.NodeRow]:
+        found = [row for row in get_tables.node_rows(cluster) if not node or row.node.name in node]
         return [
             row for row in found if model is None or any(has_model(s.device.model, model) for s in row.node.devices)
         ]
 
-    options = TableOptions(kubeconfig, context, node or (), selector, sort_by, output, not no_headers, watch)
+    source = source_of(
+        kubeconfig,
+        context,
+        scheduler,
+        token_file,
+        certificate_authority,
+        _of_scheduler(namespace, scheduler),
+        selector=selector,
+        nodes=node,
+        shows_gpus=True,
+    )
+    options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = "No node matches." if any((node, model, selector)) else "No node has published GPUs."
-    _present(options, rows, lambda _: get_tables.node_columns(), get_tables.node_document, empty)
+    document = get_tables.node_document if source.api is None else shown_state.told_node_document
+    _present(options, rows, lambda _: get_tables.node_columns(), document, empty)
 
 
 @app.command("namespaces", help=NAMESPACES_HELP)
@@ -225,70 +286,107 @@ def namespaces(
     sort_by: SortBy = None,
     no_headers: NoHeaders = False,
     output: OutputOption = OutputFormat.TABLE,
+    namespace: SchedulerNamespace = None,
+    scheduler: SchedulerUrl = None,
+    token_file: SchedulerTokenFile = None,
+    certificate_authority: SchedulerCa = None,
 ) -> None:
     """Print the namespaces that hold GPUs, wait for GPUs or have a GPU quota."""
-    from purser.adapters.snapshot import read_objects
     from purser.cli import get_tables
+
+    source = source_of(
+        kubeconfig, context, scheduler, token_file, certificate_authority, _of_scheduler(namespace, scheduler)
+    )
+    columns, document = get_tables.namespace_columns(), get_tables.namespace_document
+    found = _namespace_rows(source) if source.api is None else _told_namespace_rows(source, source.api)
+    rows = sort_rows(found, columns, sort_by)
+    empty = "No namespace holds GPUs, is waiting for GPUs, or has a GPU quota."
+    show(rows, columns, output, empty=empty, document=document, headers=not no_headers)
+
+
+def _namespace_rows(source: GetSource) -> "list[NamespaceRow]":
+    from purser.adapters.snapshot import read_objects
+    from purser.cli.get_tables import limits_by_namespace, namespace_rows, waiting_by_namespace
     from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
 
     async def read(client: "Client") -> "tuple[list[Node], list[Pod], list[ResourceQuota]]":
         nodes, pods = await read_objects(client)
         return nodes, pods, (await client.list(RESOURCE_QUOTAS)).items
 
-    nodes, pods, quotas = _ask(kubeconfig, context, read)
-    fleet, _ = _fleet(nodes, pods)
-    columns = get_tables.namespace_columns()
-    rows = sort_rows(get_tables.namespace_rows(fleet, pods, quotas), columns, sort_by)
-    empty = "No namespace holds GPUs, is waiting for GPUs, or has a GPU quota."
-    show(rows, columns, output, empty=empty, document=get_tables.namespace_document, headers=not no_headers)
+    nodes, pods, quotas = ask(source, read)
+    shown = View(source).of_objects(nodes, pods)
+    return namespace_rows(shown, waiting_by_namespace(pods), limits_by_namespace(quotas))
+
+
+def _told_namespace_rows(source: GetSource, api: "ReadApi") -> "list[NamespaceRow]":
+    from purser.cli.get_tables import namespace_rows
+    from purser.cli.shown_state import told_limits
+
+    state = ask_state(api)
+    waiting = Counter(each.namespace for each in state.waiting)
+    return namespace_rows(View(source).of_state(state), waiting, told_limits(state))
+
+
+def _of_scheduler(namespace: str | None, scheduler: str | None) -> str | None:
+    """The namespace whose part of the scheduler's state is read."""
+    if namespace is not None and scheduler is None:
+        fail("--namespace requires --scheduler", MISUSED)
+    return namespace
 
 
 def _present(
     options: TableOptions,
-    rows_of: "Callable[[Fleet, Mapping[str, Node]], list[T]]",
-    columns_of: "Callable[[Fleet], list[Column[T]]]",
+    rows_of: "Callable[[ShownCluster], list[T]]",
+    columns_of: "Callable[[ShownCluster], list[Column[T]]]",
     document: Callable[[T], dict[str, Any]],
     empty: str,
 ) -> None:
     """Print the rows, once or again and again."""
+
+    def shown(cluster: "ShownCluster") -> tuple[list[T], list[Column[T]]]:
+        columns = columns_of(cluster)
+        return sort_rows(rows_of(cluster), columns, options.sort_by), columns
+
     if options.watch:
-        from purser.cli.watching import watch_rows
-
-        if options.output not in (OutputFormat.TABLE, OutputFormat.WIDE):
-            fail("--watch supports only table output: omit --output, or use -o wide", MISUSED)
-
-        said: set[str] = set()
-        is_first = True
-
-        def chosen(nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> tuple[list[T], list[Column[T]]]:
-            nonlocal is_first
-            fleet, by_name = _fleet(nodes, pods, said)
-            if is_first:  # nodes may go while they are watched
-                _check_names(options, fleet)
-            is_first = False
-            columns = columns_of(fleet)
-            return sort_rows(rows_of(fleet, by_name), columns, options.sort_by), columns
-
-        _ask(
-            options.kubeconfig,
-            options.context,
-            lambda client: watch_rows(client, options.selector, chosen, options.output, headers=options.headers),
-        )
+        _watch(options, shown)
         return
-    fleet, by_name = _read(options)
-    columns = columns_of(fleet)
-    rows = sort_rows(rows_of(fleet, by_name), columns, options.sort_by)
+    rows, columns = shown(read_shown(options.source))
     show(rows, columns, options.output, empty=empty, document=document, headers=options.headers)
 
 
-def _check(
-    kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat, *, headers: bool
-) -> None:
+def _watch(options: TableOptions, shown: "Callable[[ShownCluster], tuple[list[T], list[Column[T]]]]") -> None:
+    from purser.cli.watching import watch_rows, watch_scheduler
+    from purser.kube import SystemClock
+
+    source, output, headers = options.source, options.output, options.headers
+    if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
+        fail("--watch supports only table output: omit --output, or use -o wide", MISUSED)
+    view = View(source)
+    if source.api is not None:
+        answer_of(
+            watch_scheduler(
+                source.api, SystemClock(), lambda state: shown(view.of_state(state)), output, headers=headers
+            )
+        )
+        return
+    ask(
+        source,
+        lambda client: watch_rows(
+            client,
+            source.selector,
+            lambda nodes, pods: shown(view.of_objects(nodes, pods)),
+            output,
+            headers=headers,
+        ),
+    )
+
+
+def _check(source: GetSource, namespace: str | None, output: OutputFormat, *, headers: bool) -> None:
     from purser.adapters.snapshot import read_node_records
     from purser.cli.get_tables import difference_columns, difference_document
     from purser.core.grant.reconcile import differences
 
-    found = [each for records in _ask(kubeconfig, context, read_node_records) for each in differences(records)]
+    found = [each for records in ask(source, read_node_records) for each in differences(records)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
     agree = "All records agree." if namespace is None else f"All records of namespace {namespace} agree."
     show(left, difference_columns(), output, empty=agree, document=difference_document, headers=headers)
@@ -296,67 +394,18 @@ def _check(
         raise typer.Exit(FAILED)
 
 
-def _show_gpushare(kubeconfig: Path | None, context: str | None, output: OutputFormat) -> None:
-    from purser.adapters.snapshot import read_gpushare, read_objects
+def _show_gpushare(source: GetSource, output: OutputFormat) -> None:
+    from purser.adapters.snapshot import fleet_of, read_gpushare, read_objects
     from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--view gpushare supports only table output: omit --output, or use -o wide", MISUSED)
-    addresses, memory, gpus = _ask(kubeconfig, context, read_gpushare)
-    fleet, _ = _fleet(*_ask(kubeconfig, context, read_objects))
+    addresses, memory, gpus = ask(source, read_gpushare)
+    objects = ask(source, read_objects)
+    View(source).of_objects(*objects)
+    fleet, _ = fleet_of(*objects)
     unit_mib = listed_unit_mib(memory, gpus)
     if output is OutputFormat.WIDE:
         print(gpushare_details(fleet, fleet.ledger.grants(), addresses, unit_mib))
     else:
         print(gpushare_table(fleet, addresses, unit_mib))
-
-
-def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client], Awaitable[T]]") -> T:
-    """What the API server answers; ends the command where it does not."""
-    from purser.cli.serving import LogLevel, configure_logs
-
-    configure_logs(LogLevel.WARNING)
-    return ask_cluster(kubeconfig, context, read)
-
-
-def _read(options: TableOptions) -> "tuple[Fleet, Mapping[str, Node]]":
-    """What there is now; ends the command where a node that was named has no GPUs."""
-    from purser.adapters.snapshot import read_objects
-
-    fleet, by_name = _fleet(
-        *_ask(options.kubeconfig, options.context, lambda client: read_objects(client, options.selector))
-    )
-    _check_names(options, fleet)
-    return fleet, by_name
-
-
-def _check_names(options: TableOptions, fleet: "Fleet") -> None:
-    """End the command where a node that was named has no GPUs, and no pod there holds any."""
-    import difflib
-
-    there = {*(node.name for node in fleet), *(grant.node for grant in fleet.ledger.grants())}
-    for name in options.nodes:
-        if name not in there:
-            close = difflib.get_close_matches(name, sorted(there), 1)
-            hint = f". Did you mean {close[0]}?" if close else ""
-            labelled = f" with labels {options.selector}" if options.selector else ""
-            fail(f"node {name}{labelled} does not exist or has not published GPUs{hint}")
-
-
-def _fleet(
-    nodes: "Iterable[Node]", pods: "Iterable[Pod]", said: set[str] | None = None
-) -> "tuple[Fleet, Mapping[str, Node]]":
-    """The fleet, and the nodes by name. What cannot be read goes to standard error, unless it is in ``said``."""
-    from purser.adapters.snapshot import fleet_of
-
-    by_name = {node.metadata.name: node for node in nodes}
-    fleet, problems = fleet_of(by_name.values(), pods)
-    sentences = list(problems)
-    if problems or any(state.disputed for node in fleet for state in node.devices):
-        sentences.append("records of who holds which GPU differ: run purser get grants --check to see where")
-    for sentence in sentences:
-        if said is None or sentence not in said:
-            print(f"purser: {sentence}", file=sys.stderr)
-    if said is not None:
-        said.update(sentences)
-    return fleet, by_name

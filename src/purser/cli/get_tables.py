@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -12,14 +13,16 @@ import msgspec
 from purser.adapters.pods import pod_spec
 from purser.adapters.quotas import Quotas
 from purser.cli.output import Column
+from purser.cli.shown_cluster import ShownCluster
 from purser.core.dialects import asks_for_devices
-from purser.core.fleet import DeviceState, Fleet, NodeState
-from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits
+from purser.core.fleet import DeviceState, NodeState
+from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand
 from purser.core.grant.reconcile import BookDifference
 from purser.core.mig.on_demand import named
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceMode, DeviceShare, Grant, GrantState
 from purser.core.pod.phases import largest
-from purser.kube.objects import Node, Pod
+from purser.core.state import device_instances
+from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resource_quotas import ResourceQuota
 
@@ -92,33 +95,43 @@ class NamespaceRow:
     limits: QuotaLimits
 
 
-def namespace_rows(fleet: Fleet, pods: Iterable[Pod], quotas: Iterable[ResourceQuota]) -> list[NamespaceRow]:
-    """Every namespace that holds GPUs, has pods that wait for some, or a quota over GPU memory or compute."""
-    limits = Quotas()
-    limited = set()
-    for quota in quotas:
-        limits.put(quota)
-        if limits.of(quota.metadata.namespace) != UNLIMITED:
-            limited.add(quota.metadata.namespace)
-    waiting = Counter(
+def waiting_by_namespace(pods: Iterable[Pod]) -> Counter[str]:
+    """How many pods of each namespace ask for GPUs and are on no node."""
+    return Counter(
         pod.metadata.namespace
         for pod in pods
         if not pod.spec.node_name and not is_terminal(pod) and asks_for_devices(pod_spec(pod))
     )
+
+
+def namespace_rows(
+    cluster: ShownCluster, waiting: Mapping[str, int], limits: Mapping[str, QuotaLimits]
+) -> list[NamespaceRow]:
+    """Every namespace that holds GPUs, has pods that wait for some, or is in ``limits``: a quota over GPU memory or
+    compute."""
     grants: dict[str, list[Grant]] = defaultdict(list)
-    for grant in fleet.ledger.grants():
+    for grant in cluster.grants:
         grants[grant.namespace].append(grant)
     return [
         NamespaceRow(
             name,
             len(grants[name]),
-            waiting[name],
-            sum(_whole_gpus(fleet, each) for each in grants[name]),
-            fleet.ledger.namespace_usage(name),
-            limits.of(name),
+            waiting.get(name, 0),
+            sum(_whole_gpus(cluster, each) for each in grants[name]),
+            reduce(add, (grant_demand(each) for each in grants[name] if not each.family), Demand()),
+            limits.get(name, UNLIMITED),
         )
-        for name in sorted({*grants, *waiting, *limited})
+        for name in sorted({*grants, *waiting, *limits})
     ]
+
+
+def limits_by_namespace(quotas: Iterable[ResourceQuota]) -> dict[str, QuotaLimits]:
+    """What ResourceQuotas allow of GPU memory and compute; namespaces where none names these are left out."""
+    found = Quotas()
+    for quota in quotas:
+        found.put(quota)
+    limits = {name: found.of(name) for name in found.namespaces}
+    return {name: each for name, each in limits.items() if each != UNLIMITED}
 
 
 def namespace_columns() -> list[Column[NamespaceRow]]:
@@ -145,10 +158,10 @@ def namespace_document(row: NamespaceRow) -> dict[str, Any]:
     }
 
 
-def _whole_gpus(fleet: Fleet, grant: Grant) -> float:
+def _whole_gpus(cluster: ShownCluster, grant: Grant) -> float:
     """By memory, as the pod holds most of it; of GPUs that are gone or whose memory is not known by compute. A MIG
     device is a part of its GPU."""
-    state = fleet.node(grant.node)
+    state = cluster.nodes.get(grant.node)
     cut = {} if state is None else {gpu.uuid: gpu.memory_mib for gpu in state.inventory.cut}
     devices = () if state is None else tuple(each.device for each in state.devices)
     total = {device.uuid: cut.get(device.parent, device.memory_mib) for device in devices}
@@ -169,44 +182,36 @@ def _amount_with_limit(held: int, limit: int | None) -> str:
     return str(held) if limit is None else f"{held}/{limit}"
 
 
-def gpu_rows(fleet: Fleet, nodes: Mapping[str, Node]) -> list[GpuRow]:
+def gpu_rows(cluster: ShownCluster) -> list[GpuRow]:
     """Every GPU of every node, those without places for pods included."""
     holders: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for grant in sorted(fleet.ledger.grants(), key=lambda each: each.key):
+    for grant in sorted(cluster.grants, key=lambda each: each.key):
         for uuid in sorted(grant.uuids):
             holders[grant.node, uuid].append(grant.key)
     return [
         GpuRow(
             node,
             state,
-            node.name in nodes and nodes[node.name].spec.unschedulable,
+            cluster.is_cordoned(node.name),
             tuple(holders[node.name, state.device.uuid]),
         )
-        for node in fleet
+        for node in cluster.nodes.values()
         for state in (*node.devices, *_without_mig_devices(node))
     ]
 
 
-def node_rows(fleet: Fleet, nodes: Mapping[str, Node]) -> list[NodeRow]:
+def node_rows(cluster: ShownCluster) -> list[NodeRow]:
     """Every node that has an inventory."""
-    return [NodeRow(node, node_status(nodes[node.name]) if node.name in nodes else "") for node in fleet]
+    return [NodeRow(node, cluster.status.get(name, "")) for name, node in cluster.nodes.items()]
 
 
-def grant_rows(fleet: Fleet) -> list[GrantRow]:
+def grant_rows(cluster: ShownCluster) -> list[GrantRow]:
     """Every container that holds something, by namespace and pod."""
-    held = sorted(fleet.ledger.grants(), key=lambda grant: (grant.namespace, grant.pod, grant.pod_uid))
     return [
-        GrantRow(grant, part, _state(fleet.ledger.state(grant.pod_uid), part))
-        for grant in held
+        GrantRow(grant, part, _state(cluster.states[grant.pod_uid], part))
+        for grant in cluster.grants
         for part in grant.containers
     ]
-
-
-def node_status(node: Node) -> str:
-    """``Ready,SchedulingDisabled`` and the like, as kubectl's STATUS."""
-    ready = next((each.status for each in node.status.conditions if each.type == "Ready"), "Unknown")
-    first = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
-    return f"{first},SchedulingDisabled" if node.spec.unschedulable else first
 
 
 def difference_columns() -> list[Column[BookDifference]]:
@@ -237,7 +242,7 @@ def gpu_columns() -> list[Column[GpuRow]]:
         Column("SLOTS", lambda row: f"{row.state.usage.slots}/{row.state.device.slots}"),
         Column("MEMORY MiB", lambda row: _memory(row.state.usage.memory_mib, row.state.device.memory_mib)),
         Column("CORES %", lambda row: f"{row.state.usage.cores_percent}/{row.state.device.cores_percent}"),
-        Column("INSTANCES", lambda row: _instances(row.state), wide=True),
+        Column("INSTANCES", lambda row: list(device_instances(row.state)), wide=True),
         Column("RESOURCE", lambda row: row.state.device.resource, wide=True),
         Column("UUID", lambda row: row.state.device.uuid, wide=True),
         Column("PCI", lambda row: row.state.device.pci_bus_id, wide=True),
@@ -292,14 +297,14 @@ def node_document(row: NodeRow) -> dict[str, Any]:
     return {**_to_plain_dict(row.node.inventory), "status": row.status, "devices": devices}
 
 
-def grant_columns(fleet: Fleet) -> list[Column[GrantRow]]:
+def grant_columns(cluster: ShownCluster) -> list[Column[GrantRow]]:
     """Of `purser get grants`."""
     return [
         Column("NAMESPACE", lambda row: row.grant.namespace),
         Column("POD", lambda row: row.grant.pod),
         Column("CONTAINER", lambda row: row.part.container),
         Column("NODE", lambda row: row.grant.node),
-        Column("GPUS", lambda row: [_gpu(fleet, row.grant.node, share) for share in row.part.shares]),
+        Column("GPUS", lambda row: [_gpu(cluster, row.grant.node, share) for share in row.part.shares]),
         Column("MEMORY MiB", lambda row: _collapse_equal([share.memory_mib for share in row.part.shares])),
         Column("CORES %", lambda row: _collapse_equal([share.cores_percent for share in row.part.shares])),
         Column("ENFORCED BY", lambda row: str(row.part.enforcement)),
@@ -334,25 +339,20 @@ def _without_mig_devices(node: NodeState) -> Iterator[DeviceState]:
             )
 
 
-def _instances(state: DeviceState) -> list[str]:
-    """GPU instances of a GPU that is cut on demand; in brackets those that no grant made."""
-    return [*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held)]
-
-
-def _state(state: GrantState | None, part: ContainerGrant) -> str:
+def _state(state: str, part: ContainerGrant) -> str:
     """How far a container is: the init containers of a pod that runs have ended."""
-    has_ended = state is GrantState.RUNNING and part.kind is ContainerKind.INIT
+    has_ended = state == GrantState.RUNNING and part.kind is ContainerKind.INIT
     return "ended" if has_ended else str(state)
 
 
-def _gpu(fleet: Fleet, node: str, share: DeviceShare) -> object:
+def _gpu(cluster: ShownCluster, node: str, share: DeviceShare) -> object:
     """Its index, whether it is unhealthy, and the GPU instance where the share is one: ``0 (1g.5gb at 3)``."""
-    index = _index(fleet, node, share.uuid)
+    index = _index(cluster, node, share.uuid)
     return index if share.mig is None else f"{index} ({named(share.mig)})"
 
 
-def _index(fleet: Fleet, node: str, uuid: str) -> object:
-    state = fleet.node(node)
+def _index(cluster: ShownCluster, node: str, uuid: str) -> object:
+    state = cluster.nodes.get(node)
     known = {s.device.uuid: s.device for s in state.devices} if state is not None else {}
     if uuid not in known:
         return f"{uuid} (gone)"

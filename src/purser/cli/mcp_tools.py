@@ -17,6 +17,7 @@ from purser.adapters.pod_events import with_warnings
 from purser.adapters.workloads import read_workload
 from purser.cli import get_tables, plan
 from purser.cli.cluster_source import with_advice
+from purser.cli.shown_cluster import shown_of_fleet
 from purser.cli.why import explanation_lines
 from purser.cli.why_workloads import named, resource_of, workload_lines
 from purser.core.decoding import brief
@@ -144,26 +145,27 @@ class ClusterTools:
         async def read(client: Client) -> dict[str, Any]:
             nodes, pods = await snapshot.read_objects(client)
             fleet, problems = snapshot.fleet_of(nodes, pods)
-            by_name = {each.metadata.name: each for each in nodes}
+            cluster = shown_of_fleet(fleet, {each.metadata.name: each for each in nodes})
             rows: list[dict[str, Any]] = []
             match what:
                 case Listing.GPUS:
-                    gpus = get_tables.gpu_rows(fleet, by_name)
+                    gpus = get_tables.gpu_rows(cluster)
                     rows = [get_tables.gpu_document(row) for row in gpus if node in (None, row.node.name)]
                 case Listing.GRANTS:
                     rows = [
                         get_tables.grant_document(row)
-                        for row in get_tables.grant_rows(fleet)
+                        for row in get_tables.grant_rows(cluster)
                         if namespace in (None, row.grant.namespace) and node in (None, row.grant.node)
                     ]
                 case Listing.NODES:
-                    found = get_tables.node_rows(fleet, by_name)
+                    found = get_tables.node_rows(cluster)
                     rows = [get_tables.node_document(row) for row in found if node in (None, row.node.name)]
                 case Listing.NAMESPACES:
-                    quotas = (await client.list(RESOURCE_QUOTAS)).items
+                    waiting = get_tables.waiting_by_namespace(pods)
+                    limits = get_tables.limits_by_namespace((await client.list(RESOURCE_QUOTAS)).items)
                     rows = [
                         document
-                        for row in get_tables.namespace_rows(fleet, pods, quotas)
+                        for row in get_tables.namespace_rows(cluster, waiting, limits)
                         if (document := get_tables.namespace_document(row))
                         and namespace in (None, document["namespace"])
                     ]

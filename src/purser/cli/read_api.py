@@ -54,6 +54,12 @@ def read_api_of(
     return ReadApi(url, token_from_file(token_file), ca_file, namespace or "")
 
 
+def refuse_both_sources(api: "ReadApi | None", kubeconfig: Path | None, context: str | None) -> None:
+    """End the command where the scheduler and the API server are to be asked for the same."""
+    if api is not None and (kubeconfig is not None or context is not None):
+        fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
+
+
 def read_state(api: "ReadApi") -> "ClusterState":
     """The state now; ends the command where there is no answer, or the wrong one."""
     from purser.top.asking import StateReader

@@ -18,6 +18,7 @@ from purser.cli.read_api import (
     SchedulerUrl,
     read_api_of,
     read_state,
+    refuse_both_sources,
 )
 from purser.top.view_names import TITLES, TopView
 
@@ -66,8 +67,7 @@ def top(
     api = read_api_of(scheduler, token_file, certificate_authority, namespace)
     if api is None and namespace is not None:
         fail("--namespace requires --scheduler", MISUSED)
-    if api is not None and (kubeconfig is not None or context is not None):
-        fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
+    refuse_both_sources(api, kubeconfig, context)
     if output is not None and not once:
         fail("--output requires --once", MISUSED)
     from purser.cli.kernels import choose_kernels
@@ -146,7 +146,7 @@ def _watch(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", 
             from purser.top.asking import PolledScheduler, StateReader
 
             async with StateReader(api) as reader:
-                await run(PolledScheduler(reader, api, clock), terminal)
+                await run(PolledScheduler(reader, api, clock, waits=True), terminal)
             return
         from purser.cli.why import explanation_lines
         from purser.top.following import FollowedCluster

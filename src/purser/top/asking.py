@@ -1,6 +1,7 @@
 """The cluster by the scheduler's read API: the API server gets no requests.
 
-A state that has not changed is not sent again (``If-None-Match``).
+A state that has not changed is not sent again (``If-None-Match``), and the scheduler can be asked to answer when it has
+changed (``?wait=``).
 """
 
 import asyncio
@@ -35,15 +36,19 @@ Document = TypeVar("Document")
 Key = TypeVar("Key", bound=Hashable)
 
 POLL_INTERVAL_S = 2.0
+WAIT_S = 30
+"""For how long a request waits for a change: the most that the API allows."""
 ANSWER_TIMEOUT_S = 30.0
 MAX_STATE_ANSWER_BYTES = 256 << 20
-"""100 000 GPUs with a pod on each have some 80 MiB."""
+"""100 000 GPUs with a pod on each have some 90 MiB."""
 MAX_NODE_ANSWER_BYTES = 16 << 20
 """256 devices, with what connects each two of them, have some 8 MiB."""
 MAX_OBJECT_ANSWER_BYTES = 512 << 10
 """50 events, each with a message of a thousand characters that JSON has to escape, have some 300 KiB."""
 MAX_OBJECTS = 64
 """Nodes whose details are kept, for as long as they are new; as many pods, and objects with events."""
+_NO_PLACE_TO_WAIT = (429, 503)
+"""Answers where this user, or all together, have too many requests that wait."""
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
 
@@ -153,19 +158,19 @@ class StateReader:
         self._last: ClusterState | None = None
 
     async def __aenter__(self) -> "StateReader":
-        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        self._session = aiohttp.ClientSession(auto_decompress=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self) -> ClusterState:
-        """The state now; the same object where it has not changed. Raises `ConfigError` for a token that cannot be
-        read, `KubeError` for whatever is wrong with the answer."""
+    async def read(self, wait_s: int = 0) -> ClusterState:
+        """The state now; the same object where it has not changed. ``wait_s``: for how long to wait for a change of one
+        that was read before; schedulers that cannot wait answer at once. Raises `ConfigError` for a token that cannot
+        be read, `KubeError` for whatever is wrong with the answer."""
         tag = self._tag if self._last is not None else ""
-        answer = await self._get(f"{self._base}/state", read_state, MAX_STATE_ANSWER_BYTES, tag)
+        answer = await self._get(f"{self._base}/state", read_state, MAX_STATE_ANSWER_BYTES, tag, wait_s)
         if answer is not None:
             self._last, self._tag = answer
         assert self._last is not None, "the API answers 304 only to requests with a tag"
@@ -225,13 +230,17 @@ class StateReader:
         return answer[0]
 
     async def _get(
-        self, url: str, read: Callable[[bytes], Document], max_bytes: int, tag: str = ""
+        self, url: str, read: Callable[[bytes], Document], max_bytes: int, tag: str = "", wait_s: int = 0
     ) -> tuple[Document, str] | None:
-        """A document, and its tag; None: it still has this tag."""
+        """A document, and its tag; None: it still has this tag, after so many seconds."""
         assert self._session is not None
+        query = {"wait": str(wait_s)} if wait_s else None  # not in the URL, so that errors read the same
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S + wait_s)
         headers = {"Authorization": f"Bearer {self._api.token()}"} | ({"If-None-Match": tag} if tag else {})
         try:
-            async with self._session.get(url, headers=headers, allow_redirects=False, ssl=self._context) as response:
+            async with self._session.get(
+                url, params=query, headers=headers, allow_redirects=False, ssl=self._context, timeout=timeout
+            ) as response:
                 if response.status == 304 and tag:
                     return None
                 if response.status != 200:
@@ -255,10 +264,13 @@ class StateReader:
 class PolledScheduler:
     """A `StateSource`."""
 
-    def __init__(self, reader: StateReader, api: ReadApi, clock: Clock, *, ends_when_refused: bool = False) -> None:
-        """``ends_when_refused``: what was read before is not kept for somebody who may not read it any more."""
+    def __init__(
+        self, reader: StateReader, api: ReadApi, clock: Clock, *, ends_when_refused: bool = False, waits: bool = False
+    ) -> None:
+        """``ends_when_refused``: what was read before is not kept for somebody who may not read it any more. ``waits``:
+        whether requests wait for a change, which few of one user can do at once."""
         self.where = api.url
-        self._ends_when_refused = ends_when_refused
+        self._ends_when_refused, self._waits = ends_when_refused, waits
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
@@ -273,12 +285,11 @@ class PolledScheduler:
         """The scheduler knows the reasons that it knows."""
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """Poll until cancelled. Raises `KubeError` and `ConfigError` where the first answer cannot be had, and
-        `ReadRefusedError` later on, if it ends with that."""
+        """Poll, or wait for changes, until cancelled. Raises `KubeError` and `ConfigError` where the first answer
+        cannot be had, and `ReadRefusedError` later on, if it ends with that."""
         while True:
             try:
-                async with self._one_by_one:
-                    state, problem = await self._reader.read(), ""
+                state, problem = await self._read(), ""
             except (KubeError, ConfigError) as error:
                 if self.state is None or (self._ends_when_refused and isinstance(error, ReadRefusedError)):
                     raise
@@ -287,6 +298,16 @@ class PolledScheduler:
                 self.state, self.problem = state, problem
                 on_change()
             await self._clock.sleep(POLL_INTERVAL_S)
+
+    async def _read(self) -> ClusterState:
+        if self._waits and self.state is not None and not self.problem:
+            try:
+                return await self._reader.read(WAIT_S)  # beside other answers: the scheduler does not count it as one
+            except ReadAnswerError as error:
+                if error.status not in _NO_PLACE_TO_WAIT:
+                    raise
+        async with self._one_by_one:
+            return await self._reader.read()
 
     async def rollout(self) -> Rollout:
         """Asked of the scheduler once for all who look at it."""

@@ -12,7 +12,9 @@ from tests.unit.kube.servers import api_server, eventually, running
 from purser.cli import get_tables
 from purser.cli.choosing import StateFilter, is_in_state, sort_rows
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, cell, table_lines
+from purser.cli.shown_cluster import node_status, shown_of_fleet
 from purser.cli.watching import watch_rows
+from purser.core.fleet import Fleet
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant, NodeInventory
 from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.objects import ObjectMeta, Pod
@@ -123,7 +125,7 @@ async def test_what_cannot_be_shown_is_said(ask, words, code, says):
 
 
 def test_namespaces_have_what_they_hold_what_they_may_and_how_many_wait():
-    fleet = get_tables.Fleet()
+    fleet = Fleet()
     fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "A100", 100, slots=2), Device("GPU-1", 1, "GB10", 0))))
     for name, uuid, memory_mib, cores in (("p", "GPU-0", 25, 10), ("q", "GPU-0", 50, 20), ("r", "GPU-1", 0, 50)):
         share = ContainerGrant("c", ContainerKind.APP, (DeviceShare(uuid, memory_mib, cores),), Enforcement.NONE)
@@ -137,7 +139,8 @@ def test_namespaces_have_what_they_hold_what_they_may_and_how_many_wait():
     ]
     hard = {"limits.nvidia.com/gpumem": "200", "requests.nvidia.com/gpu": "8"}
     quota = ResourceQuota(ObjectMeta(namespace="team", name="q"), ResourceQuotaSpec(hard))
-    rows = get_tables.namespace_rows(fleet, pods, [quota])
+    limits = get_tables.limits_by_namespace([quota])
+    rows = get_tables.namespace_rows(shown_of_fleet(fleet, {}), get_tables.waiting_by_namespace(pods), limits)
     columns = get_tables.namespace_columns()
     assert [line.split() for line in table_lines(rows, columns, OutputFormat.TABLE)][1:] == [
         ["other", "0", "2", "0.00", "0", "0"],
@@ -148,11 +151,11 @@ def test_namespaces_have_what_they_hold_what_they_may_and_how_many_wait():
 
 
 def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():
-    fleet = get_tables.Fleet()
+    fleet = Fleet()
     fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "A100", 100),)))
     share = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-0", 10, 10),), Enforcement.NONE)
     fleet.ledger.reserve(Grant("u", "team", "p", "n", (share,)))
-    [row] = get_tables.gpu_rows(fleet, {})
+    [row] = get_tables.gpu_rows(shown_of_fleet(fleet, {}))
     assert [state for state in StateFilter if is_in_state(row, state)] == [StateFilter.HEALTHY, StateFilter.USED]
     closed = dataclasses.replace(row, is_node_cordoned=True)
     assert [state for state in StateFilter if is_in_state(closed, state)] == [StateFilter.CORDONED, StateFilter.USED]
@@ -185,7 +188,7 @@ async def test_what_changes_is_shown_again(tmp_path):
 
         def chosen(nodes, pods):
             name = Column("NODE", lambda each: each.metadata.name)
-            return list(nodes), [name, Column("STATUS", get_tables.node_status, coloured=True)]
+            return list(nodes), [name, Column("STATUS", node_status, coloured=True)]
 
         def is_shown():
             return printed.getvalue().splitlines() == shown

@@ -20,6 +20,7 @@ from purser.cli.get_tables import (
 from purser.cli.get_tables import gpu_columns as get_gpu_columns
 from purser.cli.get_tables import node_columns as get_node_columns
 from purser.cli.output import OutputFormat, show
+from purser.cli.shown_cluster import shown_of_fleet
 from purser.core.fleet import Fleet
 from purser.core.mig import MigPlacement
 from purser.core.model import (
@@ -70,16 +71,16 @@ def test_gpus_that_are_cut_show_their_instances_and_whose_they_are():
 def test_grants_name_the_instance_beside_the_gpu_also_of_one_that_is_gone():
     shares = (instance("GPU-1", "1g.5gb", 6), DeviceShare("MIG-1", 4864, 100))
     fleet, grant = fleet_with(*shares)
-    found = cells(grant_columns(fleet), GrantRow(grant, grant.containers[0], "reserved"))
+    found = cells(grant_columns(shown_of_fleet(fleet, {})), GrantRow(grant, grant.containers[0], "reserved"))
     assert found["GPUS"] == ["1 (1g.5gb at 6)", 7]
     assert (found["MEMORY MiB"], found["CORES %"], found["ENFORCED BY"]) == (4864, [14, 100], "mig")
     sick = msgspec.structs.replace(MIXED, healthy=False, unhealthy_reason="lost")
     fleet.set_inventory(NodeInventory("n", (gpu("GPU-0", 0, held=[HELD]), gpu("GPU-1", 1), sick)))
     row = GrantRow(grant, grant.containers[0], "reserved")
-    assert cells(grant_columns(fleet), row)["GPUS"] == ["1 (1g.5gb at 6)", "7 (unhealthy)"]
+    assert cells(grant_columns(shown_of_fleet(fleet, {})), row)["GPUS"] == ["1 (1g.5gb at 6)", "7 (unhealthy)"]
     fleet.remove_node("n")
     assert (
-        cells(grant_columns(fleet), GrantRow(grant, grant.containers[0], "x"))["GPUS"][0]
+        cells(grant_columns(shown_of_fleet(fleet, {})), GrantRow(grant, grant.containers[0], "x"))["GPUS"][0]
         == "GPU-1 (gone) (1g.5gb at 6)"
     )
 
@@ -99,7 +100,7 @@ def test_an_init_container_of_a_pod_that_runs_has_ended(kind, state, shown):
 
 def test_wide_tables_have_the_instances_and_documents_their_places(capsys):
     fleet, grant = fleet_with(instance("GPU-0", "1g.5gb", 6))
-    rows = gpu_rows(fleet, {})
+    rows = gpu_rows(shown_of_fleet(fleet, {}))
     for output, shown in ((OutputFormat.TABLE, False), (OutputFormat.WIDE, True)):
         show(rows, get_gpu_columns(), output, empty="", document=gpu_document)
         printed = capsys.readouterr().out

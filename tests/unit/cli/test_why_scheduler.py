@@ -5,59 +5,26 @@ from contextlib import asynccontextmanager
 
 import pytest
 import yaml
+from tests.unit.cli.asked_scheduler import asked_scheduler
 from tests.unit.cli.typed import beside
-from tests.unit.kube.certificates import Authority
-from tests.unit.scheduler.extender_world import eventually, replica, server
+from tests.unit.scheduler.extender_world import eventually
 
 from purser.core.names import CORDONED_GPUS_ANNOTATION
-from purser.core.state import StateReplica, WhySuggestion
+from purser.core.state import WhySuggestion
 from purser.kube.resources import NODES, PODS
-from purser.lab.apiserver import User
-from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.read_api import (
-    AccessControl,
-    NodePage,
-    ObjectPage,
-    RolloutPage,
-    SharedReads,
-    StatePage,
-    WhyPage,
-    read_api_app,
-)
 from purser.scheduler.read_api import why as why_documents
-from purser.telemetry import listening
 
 
 @asynccontextmanager
 async def asked(folder, *, places_pods=True):
     """A replica, and what the command prints of a pod."""
-    authority, ca, token = Authority(), folder / "ca.crt", folder / "token"
-    ca.write_bytes(authority.pem)
-    token.write_text("viewer")
-    async with server() as api, replica(api) as world:
-        api.add_user("viewer", User("jane"))
-        world.extender.attach(world.pods)
-        client, cache, clock, extender = world.client, world.cache, world.clock, world.extender
-        reads = SharedReads(clock)
-        told = StateReplica("pod-1", places_pods, "pod-1")
-        app = read_api_app(
-            AccessControl(client, clock),
-            StatePage(cache, extender.pending, lambda: told, clock),
-            NodePage(cache),
-            ObjectPage(client, cache, reads),
-            WhyPage(client, cache, extender.pending, extender.searches.search, lambda: places_pods, reads),
-            RolloutPage(client, lambda: (), clock),
-            SchedulerMetrics(),
-        )
-        tls = authority.server_context(folder, "localhost", ip="127.0.0.1")
-        async with listening(app, "127.0.0.1", 0, tls) as port:
-            options = (f"--scheduler=https://127.0.0.1:{port}", f"--token-file={token}")
+    async with asked_scheduler(folder, places_pods=places_pods) as scheduler:
 
-            async def why(name, *words):
-                clock.ahead_s += 60  # nothing from before is new
-                return await beside("why", name, *options, f"--certificate-authority={ca}", *words)
+        async def why(name, *words):
+            scheduler.world.clock.ahead_s += 60  # nothing from before is new
+            return await beside("why", name, *scheduler.options, *words)
 
-            yield world, why
+        yield scheduler.world, why
 
 
 async def test_a_pod_that_waits_has_its_reasons_and_the_changes_that_were_tried(tmp_path):

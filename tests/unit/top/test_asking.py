@@ -105,6 +105,61 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
             assert output == "json" or out.startswith("default/odd waits: the reason is unknown\n")
 
 
+class HastyClock(SystemClock):
+    async def sleep(self, seconds):
+        await asyncio.sleep(0)
+
+
+async def test_changes_are_waited_for_as_long_as_the_scheduler_has_places_and_answers(tmp_path):
+    """An outage, or too many who wait, makes it poll for once."""
+    newer = msgspec.structs.replace(STATE, sequence=2)
+    answers = [
+        ("", STATE),
+        ("30", 304),
+        ("30", 429),
+        ("", 304),
+        ("30", 503),
+        ("", 304),
+        ("30", 500),
+        ("", 502),
+        ("", 304),
+        ("30", newer),
+        ("30", 401),
+        ("", newer),
+    ]
+    asked, has_all = [], asyncio.Event()
+
+    async def handle(request):
+        asked.append(request.query.get("wait", ""))
+        if len(asked) > len(answers):
+            has_all.set()
+            await asyncio.Event().wait()
+        _, answer = answers[len(asked) - 1]
+        if isinstance(answer, int):
+            return web.Response(status=answer)
+        return web.Response(body=msgspec.json.encode(answer), headers={"ETag": '"1"'})
+
+    async with reading(tmp_path, handle) as (reader, api):
+        seen = []
+        source = PolledScheduler(reader, api, HastyClock(), waits=True)
+        running = asyncio.ensure_future(
+            source.run(lambda: seen.append((source.state.sequence, source.problem.rpartition(": ")[0][-12:])))
+        )
+        async with asyncio.timeout(20):
+            await has_all.wait()
+        running.cancel()
+        assert asked == [*(wait for wait, _ in answers), "30"]
+        assert seen == [
+            (1, ""),
+            (1, "answered 500"),
+            (1, "answered 502"),
+            (1, ""),
+            (2, ""),
+            (2, "answered 401"),
+            (2, ""),
+        ]
+
+
 async def test_a_node_is_asked_about_once_for_all_who_look_at_it(tmp_path):
     seen = []
 

@@ -9,12 +9,13 @@
 - ``rollout``: a document of its own, on what the operator rolls out.
 """
 
-from purser.core.state.building import state_grant, state_node
+from purser.core.state.building import device_instances, state_grant, state_node
 from purser.core.state.documents import (
     ADVICE,
     STATE_VERSION,
     ClusterState,
     StateContainer,
+    StateCutGpu,
     StateGpu,
     StateGpuHealth,
     StateGrant,
@@ -74,6 +75,7 @@ __all__ = [
     "RolloutPool",
     "RolloutUpgrade",
     "StateContainer",
+    "StateCutGpu",
     "StateEvent",
     "StateEvents",
     "StateGpu",
@@ -96,6 +98,7 @@ __all__ = [
     "WhyState",
     "WhySuggestion",
     "details_of_gpus",
+    "device_instances",
     "node_details",
     "rollout",
     "rollout_node",

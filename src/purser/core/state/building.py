@@ -6,11 +6,20 @@ from purser.core.decoding import brief
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.kubernetes.quantities import QuantityLike
 from purser.core.mig.on_demand import named
-from purser.core.model import DeviceShare, Grant, GrantState
-from purser.core.names import MIG_STATE_LABEL, NOT_LISTED
+from purser.core.model import DeviceShare, Grant, GrantState, PartitionedGpu
+from purser.core.names import MIG_STATE_LABEL
+from purser.core.node.listing import with_listing
 from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.node.topology_labels import topology_labels
-from purser.core.state.documents import StateContainer, StateGpu, StateGpuHealth, StateGrant, StateNode, StateShare
+from purser.core.state.documents import (
+    StateContainer,
+    StateCutGpu,
+    StateGpu,
+    StateGpuHealth,
+    StateGrant,
+    StateNode,
+    StateShare,
+)
 
 _NONE: Mapping[str, str] = {}
 _NO_AMOUNTS: Mapping[str, QuantityLike] = {}
@@ -22,21 +31,17 @@ def state_node(
     node: NodeState,
     *,
     cordoned: bool,
+    ready: str = "",
     labels: Mapping[str, str] = _NONE,
     annotations: Mapping[str, str] = _NONE,
     allocatable: Mapping[str, QuantityLike] = _NO_AMOUNTS,
     names_pods: bool = True,
 ) -> StateNode:
-    """A node with its GPUs. ``cordoned``: the node as a whole. ``allocatable``: its Node's amounts; a device of
-    which kubelet lists none takes no pods (one that is cut on demand has several names, and is let be).
-    ``names_pods``: whether the reasons may name pods."""
+    """A node with its GPUs. ``cordoned``: the node as a whole. ``ready``: see `StateNode.ready`. ``allocatable``: its
+    Node's amounts (`with_listing`). ``names_pods``: whether the reasons may name pods."""
     inventory = node.inventory
     gpus = tuple(
-        _gpu(
-            each,
-            dispute=each.disputed if names_pods or not each.disputed else DISPUTED,
-            is_listed=bool(each.device.mig_kind) or not _is_zero(allocatable, each.device.resource),
-        )
+        _gpu(with_listing(each, allocatable), each.disputed if names_pods or not each.disputed else DISPUTED)
         for each in node.devices
     )
     return StateNode(
@@ -49,7 +54,14 @@ def state_node(
         cordoned_by=cordoned_by(annotations, cordoned=cordoned),
         upgrade=unfinished_upgrade(labels),
         mig_state=brief(labels.get(MIG_STATE_LABEL, "")),
+        ready=ready,
+        cut_gpus=tuple(map(_cut_gpu, inventory.cut)),
     )
+
+
+def device_instances(state: DeviceState) -> tuple[str, ...]:
+    """GPU instances of a GPU that is cut on demand; in brackets those that no grant made."""
+    return (*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held))
 
 
 def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> StateGrant:
@@ -67,17 +79,8 @@ def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> Stat
     return StateGrant(grant.namespace, grant.pod, grant.pod_uid, grant.node, str(state), containers)
 
 
-def _is_zero(allocatable: Mapping[str, QuantityLike], resource: str) -> bool:
-    """Whether kubelet lists none of a resource that it knows: its device plugin is gone, so no pod gets any (kubelet
-    keeps the name, with 0, when a plugin goes away: `setters.MachineInfo`, 1.20 to 1.37)."""
-    return str(allocatable.get(resource, "")) == "0"
-
-
-def _gpu(state: DeviceState, *, dispute: str, is_listed: bool) -> StateGpu:
+def _gpu(state: DeviceState, dispute: str) -> StateGpu:
     device, usage = state.device, state.usage
-    health, reason = _health(state), dispute
-    if health is StateGpuHealth.HEALTHY and not is_listed:
-        health, reason = StateGpuHealth.UNHEALTHY, NOT_LISTED
     return StateGpu(
         uuid=device.uuid,
         index=device.index,
@@ -85,8 +88,8 @@ def _gpu(state: DeviceState, *, dispute: str, is_listed: bool) -> StateGpu:
         mode=str(device.mode),
         resource=device.resource,
         parent=device.parent,
-        health=health,
-        reason=device.unhealthy_reason or reason,
+        health=_health(state),
+        reason=device.unhealthy_reason or dispute,
         cordoned=state.cordoned,
         enforcement=str(device.enforcement),
         slots=device.slots,
@@ -96,7 +99,14 @@ def _gpu(state: DeviceState, *, dispute: str, is_listed: bool) -> StateGpu:
         cores_percent=device.cores_percent,
         cores_held_percent=usage.cores_percent,
         pods=usage.pods,
+        pci_bus_id=device.pci_bus_id,
+        numa_nodes=device.numa_nodes,
+        instances=device_instances(state),
     )
+
+
+def _cut_gpu(gpu: PartitionedGpu) -> StateCutGpu:
+    return StateCutGpu(gpu.uuid, -1 if gpu.index is None else gpu.index, gpu.model, gpu.memory_mib)
 
 
 def _health(state: DeviceState) -> StateGpuHealth:

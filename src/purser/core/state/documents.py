@@ -59,6 +59,23 @@ class StateGpu(msgspec.Struct, frozen=True, gc=False):
     cores_held_percent: int
     pods: int
     """How many hold any of it."""
+    pci_bus_id: str = ""
+    """Empty: not known."""
+    numa_nodes: tuple[int, ...] = ()
+    """Empty: not known."""
+    instances: tuple[str, ...] = ()
+    """GPU instances, ``1g.5gb at 3``, on a GPU that is cut on demand; in brackets those that no grant made."""
+
+
+class StateCutGpu(msgspec.Struct, frozen=True, gc=False):
+    """A GPU in MIG mode: pods get the MIG devices that are listed beside it, if there are any, and not the GPU."""
+
+    uuid: str
+    index: int
+    """The driver's, for people; -1: not known."""
+    model: str
+    memory_mib: int
+    """Of the whole GPU."""
 
 
 class StateNode(msgspec.Struct, frozen=True):
@@ -79,6 +96,10 @@ class StateNode(msgspec.Struct, frozen=True):
     """State of its driver upgrade (docs/driver-upgrades.md); empty: none is to come."""
     mig_state: str = ""
     """State of its MIG layout: ``pending``, ``success`` or ``failed``; empty: no layout was asked for."""
+    ready: str = ""
+    """Whether kubelet is: ``Ready``, ``NotReady`` or ``Unknown``, as `kubectl get nodes` has it; empty: not told."""
+    cut_gpus: tuple[StateCutGpu, ...] = ()
+    """Its GPUs in MIG mode that are no ``gpus`` themselves."""
 
     @property
     def maintenance(self) -> str:

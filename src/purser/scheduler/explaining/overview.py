@@ -24,6 +24,7 @@ from purser.core.state import (
     state_node,
 )
 from purser.core.wording import counted
+from purser.kube.nodes import readiness
 from purser.kube.objects import Pod
 from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.judging import Judgement, reason_counts
@@ -111,12 +112,12 @@ class Overview(Explainer):
         node = self._cluster.node_object(state.name)
         if node is None:
             return state_node(state, cordoned=False)
-        meta = node.metadata
         return state_node(
             state,
             cordoned=node.spec.unschedulable,
-            labels=meta.labels,
-            annotations=meta.annotations,
+            ready=readiness(node),
+            labels=node.metadata.labels,
+            annotations=node.metadata.annotations,
             allocatable=node.status.allocatable,
         )
 

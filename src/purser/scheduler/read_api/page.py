@@ -29,6 +29,7 @@ from purser.core.state import (
     state_node,
 )
 from purser.kube import Clock
+from purser.kube.nodes import readiness
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.pending import PendingPod, PendingPods
@@ -142,6 +143,7 @@ class StatePage:
         return state_node(
             state,
             cordoned=node.spec.unschedulable,
+            ready=readiness(node),
             labels=node.metadata.labels,
             annotations=node.metadata.annotations,
             allocatable=node.status.allocatable,
@@ -227,7 +229,9 @@ class StatePage:
             if (state := self._cache.fleet.node(name)) is not None:
                 node = self._node(state, names_pods=False)
                 gpus = tuple(each for each in node.gpus if each.uuid in uuids)
-                nodes.append(_encode_element(msgspec.structs.replace(node, gpus=gpus)))
+                parents = {each.parent for each in gpus}
+                cut = tuple(each for each in node.cut_gpus if each.uuid in parents)
+                nodes.append(_encode_element(msgspec.structs.replace(node, gpus=gpus, cut_gpus=cut)))
             yield
 
     def _document(self, sequence: int, digest: bytes, pieces: Iterable[bytes]) -> EncodedState:
