@@ -227,13 +227,15 @@ def unavailable(call: Call, server: str, error: Exception) -> ApiUnavailableErro
         why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
         return TlsError(f"the certificate of {server} is not trusted: {why}")
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch):
-        return TlsError(f"no TLS connection to {server}: {_reason(error)}")
+        return TlsError(f"no TLS connection to {server}: {connection_failure(error)}")
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return ApiUnavailableError(f"{server} cannot be reached: {_reason(error)} ({call})")
-    return ApiUnavailableError(f"{server} did not answer {call}: {_reason(error)}", outcome_unknown=not call.is_read)
+        return ApiUnavailableError(f"{server} cannot be reached: {connection_failure(error)} ({call})")
+    return ApiUnavailableError(
+        f"{server} did not answer {call}: {connection_failure(error)}", outcome_unknown=not call.is_read
+    )
 
 
-def _reason(error: Exception) -> str:
+def connection_failure(error: Exception) -> str:
     """The system's own words for a connection that could not be made: aiohttp's name the address again, and objects."""
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         inner = error.os_error

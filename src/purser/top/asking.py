@@ -29,6 +29,7 @@ from purser.core.state import (
 from purser.core.wording import counted
 from purser.kube import Clock, ConfigError, KubeError
 from purser.kube.sharing import SharedAnswer
+from purser.kube.transport import connection_failure
 from purser.recent import Recent
 from purser.top.source import ADDITIONS_FRESH_S
 
@@ -256,7 +257,7 @@ class StateReader:
         except TimeoutError as error:
             raise KubeError(f"{url} did not answer within {ANSWER_TIMEOUT_S:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise KubeError(f"{url} cannot be reached: {brief(error) or type(error).__name__}") from error
+            raise KubeError(f"{url} cannot be reached: {brief(connection_failure(error))}") from error
         except UnreadableError as error:
             raise KubeError(f"{url}: {error}") from error
 

@@ -281,7 +281,7 @@ async def test_a_scheduler_that_is_away_is_an_error_in_a_line(tmp_path):
         for words in (("gpus",), ("gpus", "-w"), ("namespaces",)):
             code, out, err = await beside("get", *words, *scheduler.options)
             assert (code, out, err.count("\n")) == (FAILED, "", 1)
-            assert f"https://127.0.0.1:{scheduler.port}/v1/state cannot be reached: " in err
+            assert f"https://127.0.0.1:{scheduler.port}/v1/state cannot be reached: Connection refused" in err
 
 
 @pytest.mark.parametrize(
