@@ -118,7 +118,7 @@ class BindFailure(ExplainedReason):
         "NoInventory",
         "Pod",
         "The node no longer has a GPU inventory, or no longer lists the devices that were chosen for the pod.",
-        "Check the log of the agent on the node.",
+        "Check the log of Purser's agent on the node, or of the device plugin that serves the devices.",
     )
     NO_LONGER_FITS = (
         "NoLongerFits",
