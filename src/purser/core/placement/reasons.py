@@ -135,7 +135,7 @@ class Reason(ExplainedReason):
         "NodeInsufficientDevice",
         "Node",
         "The node's inventory has no GPUs.",
-        "Check the log of the node's agent.",
+        "Check the log of Purser's agent on the node, or of the device plugin that serves the node's GPUs.",
     )
     UNREGISTERED = (
         "node unregistered",
