@@ -108,8 +108,8 @@ class StartReason(ExplainedReason):
     ADMISSION = (
         "UnexpectedAdmissionError",
         "Pod",
-        "kubelet rejected the pod while allocating its devices or CPUs, usually because a device plugin refused or the"
-        " devices were no longer available.",
+        "kubelet rejected the pod while allocating its devices, CPUs or memory, usually because a device plugin "
+        "refused or the devices were no longer available.",
         "See the pod's events, then recreate the pod. Controllers recreate their pods automatically.",
     )
     TOPOLOGY = (
