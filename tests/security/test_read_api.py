@@ -75,7 +75,7 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                     assert (await get(path))[0] == 401
                     assert (await get(path, Authorization="Bearer nobody"))[0] == 403
                     status, _, said = await get(path, Authorization="Bearer viewer")
-                    assert (status, "no node of this name" in said) == (404, True)
+                    assert (status, "no node with this name" in said) == (404, True)
                 part = f"/v1/namespaces/{NAMESPACE}"
                 for path in ("pods/p", "pods/p/why", "events?uid=u"):
                     assert (await get(f"{part}/{path}"))[0] == 401

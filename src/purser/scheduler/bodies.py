@@ -90,4 +90,6 @@ class Bodies:
 
     def _too_large(self) -> web.HTTPRequestEntityTooLarge:
         limit = self._limits.per_body
-        return web.HTTPRequestEntityTooLarge(max_size=limit, actual_size=limit, text=f"more than {limit} bytes\n")
+        return web.HTTPRequestEntityTooLarge(
+            max_size=limit, actual_size=limit, text=f"the request body has more than {limit} bytes\n"
+        )

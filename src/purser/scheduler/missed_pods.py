@@ -258,8 +258,8 @@ _MISSED_MESSAGE = (
     "Purser does not place the pod: delete and recreate it"
 )
 _WEBHOOK_AWAY_MESSAGE = (
-    "The pod was created while the API server did not call Purser's webhook, and the API server does not call it yet. "
-    "Once it does, Purser deletes the pod, and {} recreates it"
+    "The pod was created while the API server did not call Purser's webhook, and the API server still does not call "
+    "it. Once it does, Purser deletes the pod, and {} recreates it"
 )
 _OTHER_SCHEDULER_MESSAGE = (
     'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '

@@ -33,7 +33,8 @@ class SchedulerReason(ExplainedReason):
     MISSED_WEBHOOK = (
         "MissedWebhook",
         "Pod",
-        "The API server did not call Purser's webhook for the pod, so no scheduler can give it a GPU.",
+        "The API server did not call Purser's webhook for the pod, or the webhook did not serve the pod's resource "
+        "yet, so Purser does not place the pod.",
         "Recreate the pod. If it requests NVIDIA GPUs and has a controller, Purser deletes it, and the controller "
         "recreates it.",
     )
@@ -53,8 +54,9 @@ class SchedulerReason(ExplainedReason):
     NOT_SERVED = (
         "NotServed",
         "Pod",
-        "The pod requests a resource that no node offers.",
-        "Use the resource that the message names.",
+        "The pod requests a resource that no node offers, selects a GPU product that no node is labelled with, or has "
+        "an annotation that Purser ignores.",
+        "Follow the advice in the message, such as to request another resource.",
     )
     GRANTED_TWICE = (
         "GrantedTwice",
@@ -111,14 +113,15 @@ class BindFailure(ExplainedReason):
     NODE_LOCKED = (
         "NodeLocked",
         "Pod",
-        "The node lock, which makes another vendor's device plugin serve one pod at a time, cannot be acquired.",
+        "The node lock, which makes HAMi's or another vendor's device plugin serve one pod at a time, cannot be "
+        "acquired.",
         "If the error persists, check that device plugin's log; see docs/vendors.md.",
     )
     NO_INVENTORY = (
         "NoInventory",
         "Pod",
         "The node no longer has a GPU inventory, or no longer lists the devices that were chosen for the pod.",
-        "Check the log of the agent on the node.",
+        "Check the log of Purser's agent on the node, or of the device plugin that serves the devices.",
     )
     NO_LONGER_FITS = (
         "NoLongerFits",

@@ -178,7 +178,7 @@ async def _serve(
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
             await warm_up_task
-            webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
+            webhook_port, extender_port = await _start_listening(stack, settings, parts, keeper, user, metrics)
             # Not before it answers: kube-scheduler is told to ask again about the pods that wait, once.
             spawn(parts.extender.run())
             read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
@@ -279,7 +279,7 @@ def _store(settings: SchedulerSettings, client: Client) -> CertificateStore:
     return SecretStore(client, settings.namespace) if has_remote_clients else MemoryStore()
 
 
-async def _answer(
+async def _start_listening(
     stack: AsyncExitStack,
     settings: SchedulerSettings,
     parts: _SchedulerParts,

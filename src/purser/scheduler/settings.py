@@ -197,7 +197,7 @@ class WebhookSettings:
         bool,
         Option(
             "Allow agents to taint their own nodes for unhealthy GPUs. Before Kubernetes 1.30, "
-            "the webhook enforces this."
+            "the webhook checks what agents write."
         ),
     ] = False
     agents_cordon: Annotated[bool, Option("Allow agents to cordon their own nodes.")] = False
@@ -376,9 +376,9 @@ class SchedulerSettings:
     vendor_accounts: Annotated[
         tuple[str, ...],
         Option(
-            "User that a device plugin of these families uses to write pods, such as "
-            "system:serviceaccount:kube-system:hami-dcu. No other user may change the pod "
-            "annotations that the plugins read.",
+            "User that another vendor's device plugin uses to write pods, such as "
+            "system:serviceaccount:kube-system:hami-dcu. Besides nodes and Purser's scheduler, no other user may "
+            "change the pod annotations that the plugin reads.",
             name="vendor-account",
             value="vendorAccounts",
             repeated=True,

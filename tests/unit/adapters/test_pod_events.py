@@ -42,8 +42,9 @@ async def explained(tmp_path, **spec):
 async def test_of_a_pod_that_waits_pursers_own_warnings_are_printed(tmp_path):
     found = await explained(tmp_path, schedulerName="volcano")
     assert found.notes == (
-        "event OtherScheduler of 2026-01-01T00:00:02Z: recreate it\N{REPLACEMENT CHARACTER}",
-        "scheduler volcano places the pod. Purser does not know its own rules, such as queues and pod groups",
+        "event OtherScheduler from 2026-01-01T00:00:02Z: recreate it\N{REPLACEMENT CHARACTER}",
+        "scheduler volcano places the pod. Purser does not know the rules of that scheduler, such as queues and pod "
+        "groups",
     )
 
 

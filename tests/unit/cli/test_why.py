@@ -110,7 +110,7 @@ def test_resource_claims_are_said_not_to_be_looked_at(tmp_path):
     """Nothing else would tell why a pod that fits waits, or that one of a manifest may."""
     file = tmp_path / "cluster.json"
     file.write_bytes(dump(node("n", gpus("n", 1)), pod("p", gpu(9), resourceClaims=[{"name": "zebra"}])))
-    assert "(DRA). Purser does not know them, and does not check them" in here("why", "p", "--from", file)[2]
+    assert "(DRA). ResourceClaims were not read, so Purser does not check them" in here("why", "p", "--from", file)[2]
     hidden = here("snapshot", "--anonymize", "--from", file)[1]
     assert ('"resourceClaims":[' in hidden, "zebra" in hidden) == (True, False)
 

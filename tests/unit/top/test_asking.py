@@ -73,6 +73,9 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
         "pod-1 is not the leader, so it does not place pods or know why they wait; the leader is pod-2",
     )
     assert StateReplica("pod-1", False, "").notes[0].endswith("; the leader is unknown")
+    assert StateReplica("pod-1", False, "pod-1").notes == (
+        "pod-1 has just become the leader, and does not place pods or know why they wait yet",
+    )
     unknown = msgspec.structs.replace(waiting("odd", "", ""), reasons=())
     state = msgspec.structs.replace(STATE, replica=replica, notes=replica.notes, waiting=(*STATE.waiting, unknown))
     handle, _ = answering(state)

@@ -248,9 +248,9 @@ class SchedulingReplay:
             return "no node has room for the pod"
         if best == record.best:
             return (
-                f"the pod fits {counted(len(found.fits), 'node')}, but {record.fits} in the log"
+                f"the pod fits on {counted(len(found.fits), 'node')}, but on {record.fits} in the log"
                 if len(found.fits) != record.fits
-                else f"{self._words} scores the node {score!r}"
+                else f"{self._words} scores the node {score!r}, but {record.score!r} in the log"
                 if score != record.score
                 else f"{self._words} scores other nodes differently, or a different set of nodes fits"
             )

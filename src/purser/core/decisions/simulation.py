@@ -144,7 +144,7 @@ class SimulationReplay:
             difference = (
                 f"{self._policy} chooses other GPUs"
                 if gpus != record.gpus
-                else f"{self._policy} scores the node {score!r}"
+                else f"{self._policy} scores the node {score!r}, but {record.score!r} in the log"
             )
         else:
             difference = describe_scores(self._policy, name, score, there)

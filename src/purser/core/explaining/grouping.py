@@ -110,7 +110,7 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
         case FilterReason.VOLUME:
             return f"{lead} cannot use PersistentVolume {about} because of its node affinity"
         case FilterReason.RESOURCE_CLAIM:
-            return f"{lead} cannot use the devices that ResourceClaim {about} has"
+            return f"{lead} cannot use the devices allocated to ResourceClaim {about}"
         case FilterReason.SPREAD:
             return f"{lead} would violate the pod's topology spread constraint on {about}"
         case FilterReason.POD_AFFINITY:

@@ -86,6 +86,6 @@ class FilterReason(ExplainedReason):
         "Node",
         "Only from a decision log: kube-scheduler did not ask Purser about the node, because another filter plugin "
         "rejected it.",
-        "Use the cluster or a dump of its objects instead, because a decision log does not contain the results of "
-        "other filters.",
+        "Run purser why on the cluster or on a dump of its objects, because a decision log does not contain the "
+        "results of other filters.",
     )

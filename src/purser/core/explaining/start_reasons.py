@@ -10,7 +10,7 @@ class StartReason(ExplainedReason):
         "NodeGone",
         "Pod",
         "The pod's node no longer exists.",
-        "Delete the pod. Its controller creates another.",
+        "Delete the pod, and recreate it unless a controller does.",
     )
     KUBELET_NOT_READY = (
         "KubeletNotReady",
@@ -95,8 +95,9 @@ class StartReason(ExplainedReason):
     OUT_OF_MEMORY = (
         "OOMKilled",
         "Pod",
-        "The container exceeded its memory limit, and the kernel killed it. The limit does not cover GPU memory.",
-        "Raise the container's memory limit.",
+        "The kernel killed a process of the container because the container exceeded its memory limit, which does not "
+        "cover GPU memory, or because the node was out of memory.",
+        "Raise the container's memory limit. If the node was out of memory, raise the container's memory request.",
     )
     ERROR = (
         "Error",
@@ -107,8 +108,8 @@ class StartReason(ExplainedReason):
     ADMISSION = (
         "UnexpectedAdmissionError",
         "Pod",
-        "kubelet rejected the pod while allocating its devices or CPUs, usually because a device plugin refused or the"
-        " devices were no longer available.",
+        "kubelet rejected the pod while allocating its devices, CPUs or memory, usually because a device plugin "
+        "refused or the devices were no longer available.",
         "See the pod's events, then recreate the pod. Controllers recreate their pods automatically.",
     )
     TOPOLOGY = (

@@ -31,7 +31,7 @@ def vgpu_host(config: bytes) -> VgpuHost | None:
         LabelTrouble: the configuration space, or the host's driver in it, cannot be read.
     """
     if len(config) < CONFIG_BYTES:
-        raise LabelTrouble("PCI configuration space cannot be read in full, which requires CAP_SYS_ADMIN")
+        raise LabelTrouble("PCI configuration space cannot be read in full: the agent needs CAP_SYS_ADMIN")
     capability = _vendor_specific(config)
     if capability[3:_FIRST_RECORD] != _SIGNATURE:
         return None

@@ -38,6 +38,8 @@ def adopted_grant(request: PodRequest, given: Grant, inventory: NodeInventory) -
 
 
 def _named(containers: Collection[str]) -> str:
+    if not containers:
+        return "no container"
     return f"{'container' if len(containers) == 1 else 'containers'} {', '.join(sorted(containers))}"
 
 

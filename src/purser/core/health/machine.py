@@ -34,6 +34,12 @@ GPU that its neighbours' NVLink domain lacks has the same time: after a boot the
 RESET_HINT = "The driver does not report resets. After a reset, run pkill -HUP -f 'purser agent run' on the node"
 """For drivers before R570."""
 
+RECOVERY_ADVICE = (
+    "Carry out this recovery action (nvidia-smi -q shows it); the GPU is opened to new pods again once the driver no "
+    "longer asks for it"
+)
+"""For actions that need neither a reset nor a reboot."""
+
 FIELD_DIAGNOSTIC = "Run NVIDIA's field diagnostic, and have the GPU replaced if the diagnostic confirms the fault"
 """What meets NVIDIA's criteria for a replacement: "RMA Policy" of
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/rma-policy-thresholds-for-row-remapping.html, which has also the
@@ -239,7 +245,8 @@ def _causes(
     if asked not in (None, RecoveryAction.NONE):
         state = after_recovery_action(asked)
         words = f"the driver asks for recovery: {asked.name.lower().replace('_', ' ')}"
-        yield HealthCause(Sign.RECOVERY_ACTION, state, words, ADVICE[state])
+        advice = RECOVERY_ADVICE if state is HealthState.SUSPECT else ADVICE[state]
+        yield HealthCause(Sign.RECOVERY_ACTION, state, words, advice)
     yield from _memory_causes(before, seen, signs, policy)
     if signs.nvlinks is not None:
         yield from _nvlink_causes(before, seen, signs.nvlinks)

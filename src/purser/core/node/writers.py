@@ -160,9 +160,10 @@ def _node_objections(write: NodeWrite) -> Iterator[str]:
         if (new.get(key) or []) != (old.get(key) or []):
             yield f"it may not write metadata.{key}"
     for key in _changed_keys(_part(write.new, "spec"), _part(write.old, "spec")):
-        if key == "taints" and _other_taints(may, write.new) == _other_taints(may, write.old):
-            continue
-        if not (may.cordons and key == "unschedulable"):
+        if key == "taints":
+            if _other_taints(may, write.new) != _other_taints(may, write.old):
+                yield "it may write only its own taints"
+        elif not (may.cordons and key == "unschedulable"):
             yield f"it may not write spec.{key}"
     yield from _status_objections(may, _part(write.new, "status"), _part(write.old, "status"))
 
@@ -198,7 +199,7 @@ def _event_objections(write: NodeWrite) -> Iterator[str]:
     elif about.get("kind") != "Pod":
         yield "its events must be about its own node or about pods"
     if not _is_own(write.new, write):
-        yield "its events must name itself and its node as the reporter"
+        yield "its events must name it and its node as the reporter"
     if write.operation == "UPDATE" and not (_is_own(write.old, write) and about == before):
         yield "it may change only its own events"
 

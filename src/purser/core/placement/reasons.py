@@ -79,7 +79,7 @@ class Reason(ExplainedReason):
         "CardTimeSlicingExhausted",
         "GPU",
         "All slots of the GPU are in use.",
-        "Wait, or raise agent.slots.",
+        "Wait until a pod on the GPU ends. If agent.slots sets the GPU's number of slots, you can raise it.",
     )
     EXCLUSIVE_CONFLICT = (
         "ExclusiveDeviceAllocateConflict",
@@ -135,13 +135,14 @@ class Reason(ExplainedReason):
         "NodeInsufficientDevice",
         "Node",
         "The node's inventory has no GPUs.",
-        "Check the log of the node's agent.",
+        "Check the log of Purser's agent on the node, or of the device plugin that serves the node's GPUs.",
     )
     UNREGISTERED = (
         "node unregistered",
         "Node",
         "The node has no inventory: no agent runs on it, or the agent has not written one.",
-        "Check the log of the node's agent.",
+        "Check whether Purser's agent, or the device plugin that serves the node's GPUs, runs on the node, and check "
+        "its log.",
     )
     KUBELET_WOULD_REJECT = (
         "KubeletWouldReject",

@@ -322,7 +322,7 @@ def _empty_section_problems(sharing: Sharing) -> Iterator[str]:
     for way, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
         if section is not None and not section.resources:
             write = _ADVICE[Replicas, "resources"]
-            yield f"{FILE}: sharing.{way}.resources has no valid entry: must be {write}. It shares no device"
+            yield f"{FILE}: sharing.{way}.resources has no valid entry: must be {write}. No devices are shared"
 
 
 MAX_PROBLEMS = 50

@@ -89,7 +89,7 @@ def _unnamed_entries(entries: Iterable[Any]) -> Iterator[str]:
         if not isinstance(each, dict):
             yield mistake_sentence(_FILE, at, each, "an object with a name")
         elif not isinstance(name := _name(each), str):
-            yield mistake_sentence(_FILE, f"{at}.name", name, "the name of a node", "The entry does not name a node")
+            yield mistake_sentence(_FILE, f"{at}.name", name, "the name of a node", "The entry is ignored")
 
 
 def _name(entry: dict[Any, Any]) -> Any:

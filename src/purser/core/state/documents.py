@@ -223,6 +223,8 @@ class StateReplica(msgspec.Struct, frozen=True):
             return ()
         if not self.name:
             return ("this replica of the scheduler does not place pods, so it does not know why they wait",)
+        if self.name == self.leader:
+            return (f"{self.name} has just become the leader, and does not place pods or know why they wait yet",)
         return (
             f"{self.name} is not the leader, so it does not place pods or know why they wait; the leader is "
             f"{self.leader or 'unknown'}",

@@ -64,7 +64,7 @@ def vendor_devices(
             devices = _with_words(family, labels, annotations, read)
             uuids = _uuids(devices, known)
         except (RegisterError, UnreadableError) as error:
-            odd = [str(error)]
+            odd = [f"{error}; all devices of this family are ignored"]
         else:
             found += devices
             known |= uuids

@@ -188,7 +188,7 @@ class Binder:
                 BindFailure.BOUND_WITH_INVALID_GRANT, f"the pod is bound with an invalid grant: {error}"
             ) from error
         if not granted and self._request(pod) is not None:
-            raise BindError(BindFailure.BOUND_WITHOUT_GRANT, "the pod was bound without a grant by another component")
+            raise BindError(BindFailure.BOUND_WITHOUT_GRANT, "another component bound the pod without a grant")
 
     def _request(self, pod: Pod) -> PodRequest | None:
         try:

@@ -342,8 +342,8 @@ class ClusterCache:
             self._report_node(name, f"The node's inventory is invalid, so it is ignored: {error}")
         others = devices_of_other_plugins(node, own, self._families)
         for problem in (*problems, *others.problems):
-            log.warning("Parts of a device registration are ignored", node=name, error=problem)
-            self._report_node(name, f"Parts of a device registration are ignored: {problem}")
+            log.warning("There is a problem with a node's devices", node=name, error=problem)
+            self._report_node(name, f"There is a problem with the node's devices: {problem}")
         return joined_inventory(node, own, others), has_hami_plugin
 
     def remove_node(self, node: Node) -> None:

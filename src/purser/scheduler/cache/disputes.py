@@ -100,7 +100,7 @@ class DisputeBook:
         self._texts[name] = text
         disputes = read_disputes(text, name)
         if text and disputes is None:
-            log.warning("A node's disputes annotation is invalid", node=name)
+            log.warning("A node's disputes annotation is invalid, so it is ignored", node=name)
         if disputes is None:
             self._disputes.pop(name, None)
         else:

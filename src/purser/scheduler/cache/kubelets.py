@@ -127,9 +127,11 @@ class Kubelets:
             else:
                 self._fleet.forget_kubelet(name)
         except (ReportError, TopologyError, KubeletStartError) as error:
-            log.warning("The report on a node's kubelet is invalid, so it is ignored", node=name, error=str(error))
             self._fleet.forget_kubelet(name)
-            self.on_unreadable(name, f"The report on the node's kubelet is invalid, so it is ignored: {brief(error)}")
+            source = "report on the node's kubelet" if self._texts.get(name) else "node's NodeResourceTopology"
+            sentence = f"The {source} is invalid, so it is ignored"
+            log.warning(sentence, node=name, error=str(error))
+            self.on_unreadable(name, f"{sentence}: {brief(error)}")
 
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)

@@ -56,7 +56,7 @@ class NoTurnError(Exception):
 
     def __init__(self, wait_s: float) -> None:
         """``wait_s``: until the next search may begin."""
-        super().__init__(f"its turn would come only after more than {SEARCH_TIMEOUT_S:g} s")
+        super().__init__(f"earlier searches will take more than {SEARCH_TIMEOUT_S:g} s")
         self.wait_s = wait_s
 
 

@@ -44,7 +44,7 @@ class DeviceClaims:
         if not _named_claims(pod):
             return ""
         if self._claims is None:
-            return "The pod has resource claims (DRA). Purser does not know them, and does not check them"
+            return "The pod has resource claims (DRA). ResourceClaims were not read, so Purser does not check them"
         if not pod.metadata.creation_timestamp:
             return "Purser does not check whether the pod's resource claims (DRA) can be allocated"
         open_claims = [each.metadata.name for each in self._found(pod) if each.status.allocation is None]

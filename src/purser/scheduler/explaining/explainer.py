@@ -141,12 +141,12 @@ class Explainer:
         """What the verdict leaves out: what the running scheduler has warned of, and what is not looked at."""
         warned = {each.reason: each for each in self._warnings.get(pod.metadata.uid, ())}
         for each in (warned[reason] for reason in SchedulerReason if reason in warned):
-            yield f"event {each.reason} of {brief(each.seen_at)}: {brief(each.message)}"
+            yield f"event {each.reason} from {brief(each.seen_at)}: {brief(each.message)}"
         scheduler = pod.spec.scheduler_name
         if scheduler not in self._known_schedulers:
             yield (
-                f"scheduler {brief(scheduler)} places the pod. Purser does not know its own rules, such as queues and "
-                "pod groups"
+                f"scheduler {brief(scheduler)} places the pod. Purser does not know the rules of that scheduler, such "
+                "as queues and pod groups"
             )
         if note := self._cluster.note(pod):
             yield note

@@ -17,10 +17,16 @@ from purser.core.kubelet.report import encode as encode_report
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.kubernetes.taints import CORDON
 from purser.core.model import Device
-from purser.core.names import CORDON_ANNOTATIONS, INVENTORY_ANNOTATION, KUBELET_ANNOTATION, UNSERVED_REASONS
+from purser.core.names import (
+    CORDON_ANNOTATIONS,
+    INVENTORY_ANNOTATION,
+    KUBELET_ANNOTATION,
+    MIG_STATE_LABEL,
+    UNSERVED_REASONS,
+)
 from purser.core.node.amounts import AMOUNTS
 from purser.core.node.cordons import cordoned_gpus, uncordon_annotations
-from purser.core.node.maintenance import cordoned_by, maintenance_words
+from purser.core.node.maintenance import cordoned_by, has_failed, maintenance_words, unfinished_upgrade
 from purser.core.placement import Reason
 from purser.kube.objects import Node
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
@@ -85,8 +91,13 @@ def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
     names = [name for name, each in trial.refused.rejections.items() if each.reason is FilterReason.UNSCHEDULABLE]
     for name, node in islice(trial.helpful_changes(map(_uncordoned, _nodes(trial, names))), 1):
         meta = node.metadata
-        work = maintenance_words(cordoned_by(meta.annotations, cordoned=True), "")
-        text = f"node {name} is uncordoned" + (f", which the operator does after the {work}" if work else "")
+        cordoned_for = cordoned_by(meta.annotations, cordoned=True)
+        work = maintenance_words(cordoned_for, "")
+        text = f"node {name} is uncordoned"
+        if work and has_failed(cordoned_for, unfinished_upgrade(meta.labels), meta.labels.get(MIG_STATE_LABEL, "")):
+            text += f", which the operator does not do because the {work} failed"
+        elif work:
+            text += f", which the operator does after the {work}"
         yield from trial.with_node(ChangeKind.UNCORDON_NODE, text, SuggestedChange(node=name), node)
 
 

@@ -87,7 +87,7 @@ def _waiting_containers(pod: Pod, without: frozenset[str]) -> Iterator[Obstacle]
             continue
         text, last = state.message, each.last_state.terminated
         if state.reason == StartReason.CRASH_LOOP and last is not None:
-            text = f"the last run stopped with {last.reason or 'no reason'}, {_exit_text(last)}"
+            text = f"the last run ended: {', '.join(filter(None, (last.reason, _exit_text(last))))}"
         yield Obstacle(f"container {each.name}", state.reason, brief(text, MAX_TEXT), _remedy(state.reason))
 
 

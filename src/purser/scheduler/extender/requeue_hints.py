@@ -105,7 +105,7 @@ class RequeueHints:
             return
         except KubeError as error:
             log.warning(
-                "Failed to notify kube-scheduler to retry a rejected pod", pod=request.key, why=why, error=str(error)
+                "Failed to ask kube-scheduler to retry a rejected pod", pod=request.key, why=why, error=str(error)
             )
             return
-        log.info("Notifying kube-scheduler to retry a rejected pod", pod=request.key, why=why)
+        log.info("Asked kube-scheduler to retry a rejected pod", pod=request.key, why=why)

@@ -100,7 +100,7 @@ def read_part(query: Mapping[str, str], kind: ListKind, namespace: str | None) -
     elif kind is not ListKind.NODES and (found := _POD_PLACE.fullmatch(place)):
         after = Place(found[1], found[2])
     if after is None or (after.namespace and namespace not in (None, after.namespace)):
-        raise ListQueryError("continue must be the value of continue in the answer before, of the same path")
+        raise ListQueryError("continue must be the value of continue in the previous response to the same path")
     return ListPart(int(text), after)
 
 

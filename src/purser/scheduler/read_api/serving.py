@@ -92,7 +92,7 @@ def read_api_app(
 ) -> web.Application:
     """The read API, and nothing else: all pods of the cluster may be able to reach it."""
     answers = Places(MAX_CONCURRENT_ANSWERS, MAX_ANSWERS_OF_A_USER, "responses are still being sent")
-    searches = Places(MAX_SEARCHES, MAX_SEARCHES_OF_A_USER, "requests for why a pod waits have no answer yet")
+    searches = Places(MAX_SEARCHES, MAX_SEARCHES_OF_A_USER, "requests about why a pod waits are still being answered")
     waits = ChangeWaits(Places(MAX_WAITS, MAX_WAITS_OF_A_USER, "requests are waiting for a change"))
 
     async def state(_: web.Request, reader: Reader) -> EncodedState:
@@ -101,7 +101,7 @@ def read_api_app(
     async def node(request: web.Request, reader: Reader) -> EncodedState:
         found = nodes.of(request.match_info["node"], reader.scope)
         if found is None:
-            raise web.HTTPNotFound(text="there is no node of this name with GPUs that you are allowed to see\n")
+            raise web.HTTPNotFound(text="no node with this name has GPUs that you are allowed to see\n")
         return found
 
     def lists(kind: ListKind) -> Document:
@@ -129,7 +129,9 @@ def read_api_app(
     async def events(request: web.Request, reader: Reader) -> EncodedState:
         found = await objects.events(request.match_info["namespace"], request.query, reader.user)
         if found is None:
-            raise web.HTTPBadRequest(text="name the object of the events: ?kind=KIND&name=NAME or ?uid=UID\n")
+            raise web.HTTPBadRequest(
+                text="specify the object whose events you want: ?kind=KIND&name=NAME or ?uid=UID\n"
+            )
         return found
 
     def build_handler(document_of: Document, listed: Resource[Any]) -> Handler:
@@ -211,7 +213,7 @@ async def _made(document_of: Document, request: web.Request, reader: Reader) -> 
         raise
     except TooManyReadsError:
         raise web.HTTPTooManyRequests(
-            text="too many different pods or events were asked for in this second: try again\n", headers=RETRY_AFTER
+            text="too many different pods or events were requested within one second: try again\n", headers=RETRY_AFTER
         ) from None
     except NoTurnError as error:
         raise web.HTTPServiceUnavailable(
@@ -231,7 +233,7 @@ async def _made(document_of: Document, request: web.Request, reader: Reader) -> 
 
 def _known_pod(found: EncodedState | None) -> EncodedState:
     if found is None:
-        raise web.HTTPNotFound(text="there is no pod of this name in the namespace that asks for GPUs\n")
+        raise web.HTTPNotFound(text="the namespace has no pod with this name that requests GPUs\n")
     return found
 
 

@@ -24,7 +24,7 @@ from purser.scheduler.read_api.reads import SharedReads, read_in_time
 Search = Callable[[Pod], Awaitable[SearchedPod]]
 
 _PLACES_NO_PODS = (
-    "this replica of the scheduler does not place pods, so it does not know what kube-scheduler was told and which "
+    "this replica of the scheduler does not place pods, so it does not know what kube-scheduler was told or which "
     "nodes it asked about: all nodes with GPUs were checked"
 )
 

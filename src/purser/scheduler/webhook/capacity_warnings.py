@@ -37,7 +37,7 @@ def _mode_warnings(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if not wanted or not modes or not wanted.isdisjoint(modes):
         return
     of = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)
-    instead = f"Remove the annotation that sets the mode to get {of} in any mode"
+    instead = f"To get {of} in any mode, remove the annotation that sets the mode"
     if DeviceMode.MIG in wanted and there.mig_resources:
         instead = f"Request MIG devices by profile: {_listed(there.mig_resources[:1])}"
     yield (
@@ -65,9 +65,17 @@ def _count_warnings(asked: DeviceRequest, there: FleetOffers) -> Iterator[str]:
     if not most and of_any_size:
         return  # amounts or modes are in the way, and not the number
     if there.profiles and not can_use_instances(asked.resource, asked.count, asked.modes_allowed):
+        found = f"more than {most}" if most else "any outside MIG mode"
         yield (
-            f"a container requests {asked.count} GPUs, but no node can provide more than {most}: a "
-            f"container gets one GPU instance in MIG mode, or several if it requests {there.mig_resources[0]}"
+            f"a container requests {asked.count} GPUs, but no node can provide {found}: a container gets one GPU "
+            f"instance in MIG mode, or several if it requests {there.mig_resources[0]}"
+        )
+        return
+    if not most:
+        instead = f". Request MIG devices by profile: {there.mig_resources[0]}" if there.mig_resources else ""
+        yield (
+            f"a container requests {asked.resource}, but no node offers it, so the pod stays Pending until one does"
+            f"{instead}"
         )
         return
     noun = "GPUs" if asked.resource == GPU_RESOURCE else brief(asked.resource, 63)

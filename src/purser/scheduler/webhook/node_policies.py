@@ -116,11 +116,11 @@ def _node_rules() -> dict[str, str]:
         same_lists: "the service account may not write finalizers or owner references",
         _kept(
             "Spec", "(variables.cordons && k == 'unschedulable' || k == 'taints')"
-        ): "the service account may not write the node's spec",
+        ): "the service account may not write this field of the node's spec",
         f"{taints.format('new')} == {taints.format('old')}": "the service account may write only its own taints",
         _kept(
             "Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"
-        ): "the service account may not write the node's status",
+        ): "the service account may not write this field of the node's status",
         **{
             _kept(part.title(), "k in variables.amounts"): (
                 f"the service account may write only its own resources in status.{part}"
@@ -151,8 +151,8 @@ def _events_policy(namespace: str) -> Raw:
     validations = {
         "variables.node != ''": "the token is not bound to a node",
         "variables.reports && request.operation != 'DELETE'": "the service account may not write or delete this event",
-        about_itself: "its events must be about its own node or about pods",
-        own.format("object"): "its events must name itself, on its node, as the reporter",
+        about_itself: "the service account's events must be about its own node or about pods",
+        own.format("object"): "the service account's events must name it, on its node, as the reporter",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (
             "the service account may change only its own events"
         ),

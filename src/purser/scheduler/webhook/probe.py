@@ -57,5 +57,5 @@ class WebhookProbe:
                 log.warning("Cannot tell whether the webhook is called", pod=key_of(pod), error=str(error))
             return True
         except KubeError as error:  # a bound pod's conflict among them, which comes after admission
-            log.debug("The webhook is not called", pod=key_of(pod), error=str(error))
+            log.debug("The webhook did not answer the probe", pod=key_of(pod), error=str(error))
         return False

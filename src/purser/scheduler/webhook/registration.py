@@ -162,7 +162,7 @@ class WebhookRegistration:
                 log.info("A webhook configuration is correct again", configuration=name)
         elif self._problems.get(name) != problem:
             self._problems[name] = problem
-            log.warning("A webhook configuration is incorrect", configuration=name, problem=problem)
+            log.warning("A webhook configuration is missing or incorrect", configuration=name, problem=problem)
 
 
 _INSTALL_ADVICE = "install the configuration with Purser's Helm chart or with `purser webhook manifest`"

@@ -140,8 +140,8 @@ class DecisionReason(ExplainedReason):
     NOT_MUTATED = (
         "not-mutated",
         "Pod",
-        "The pod lacks fields that the mutating webhook sets.",
-        "Recreate the pod. If the pod is denied again, look for another webhook that removes the fields.",
+        "The pod lacks fields that the mutating webhook sets, or has other values in them.",
+        "Recreate the pod. If the pod is denied again, look for another webhook that removes or changes the fields.",
     )
     WEBHOOK_IGNORED = (
         "webhook-ignored",

@@ -195,7 +195,7 @@ def check_units(pod: PodReading, units_mib: Mapping[str, int]) -> Decision | Non
     return Decision(
         False,
         DecisionReason.NOT_MUTATED,
-        "the pod's GPU memory unit differs from the cluster's: pods that request these resources must have "
+        "the pod's GPU memory unit differs from the cluster's: the pod must have "
         f"{required_units}. Recreate the pod while Purser's webhook is reachable",
     )
 

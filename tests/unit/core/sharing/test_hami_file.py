@@ -105,7 +105,7 @@ def test_an_entry_of_no_node_is_told_on_every_node(name: Any) -> None:
     assert found.settings.mig_strategy is MigStrategy.MIXED
     (problem,) = found.problems
     assert problem.startswith("HAMi's nodeconfig: nodeconfig[0].name is ")
-    assert problem.endswith("but must be the name of a node. The entry does not name a node")
+    assert problem.endswith("but must be the name of a node. The entry is ignored")
 
 
 def test_a_key_that_is_not_known_is_told() -> None:

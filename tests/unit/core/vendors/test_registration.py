@@ -129,7 +129,7 @@ def test_what_does_not_go_with_other_devices_costs_its_family_alone(text, own, s
     mlus = {"cambricon.com/mlu.smlu.vcore": "200", "cambricon.com/mlu.smlu.vmemory": "192"}
     found = vendor_devices(FAMILIES, "n1", {"hami.io/node-dcu-register": text}, mlus, mlus, own)
     assert [each.vendor for each in found.devices] == ["cambricon", "cambricon"]
-    assert found.problems == (sentence,)
+    assert found.problems == (f"{sentence}; all devices of this family are ignored",)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,8 @@ def test_a_registration_that_makes_no_sense_costs_its_family_alone(text):
 def test_an_amount_that_is_no_quantity_is_quoted_with_its_place(capacity, allocatable, problem):
     listed = {"metax-tech.com/gpu": capacity}, {"metax-tech.com/gpu": allocatable}
     found = vendor_devices(FAMILIES, "n1", {}, *listed)
-    assert found.problems == (f"{problem}, which is not a valid quantity",)
+    ignored = "all devices of this family are ignored"
+    assert found.problems == (f"{problem}, which is not a valid quantity; {ignored}",)
 
 
 def test_an_amount_of_hamis_gpus_that_is_no_quantity_is_quoted():

@@ -160,7 +160,7 @@ async def test_what_the_ledger_refuses_is_not_bound(world, pod, monkeypatch):
 @pytest.mark.parametrize(
     ("annotations", "says", "reason"),
     [
-        ({}, "bound without a grant by another component", BindFailure.BOUND_WITHOUT_GRANT),
+        ({}, "another component bound the pod without a grant", BindFailure.BOUND_WITHOUT_GRANT),
         ({GRANT_ANNOTATION: "{}"}, "bound with an invalid grant", BindFailure.BOUND_WITH_INVALID_GRANT),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_malformed_report_replaces_a_good_one_with_one_event(told, text):
         kubelets.put_node(node_object(text))
         kubelets.put_node(node_object(text))
     assert fleet.node(NODE).kubelet is None
-    assert [log["event"] for log in logs] == ["The report on a node's kubelet is invalid, so it is ignored"]
+    assert [log["event"] for log in logs] == ["The report on the node's kubelet is invalid, so it is ignored"]
 
 
 def test_a_removed_node_is_forgotten_and_known_again_when_it_comes_back(live, told):

@@ -92,7 +92,7 @@ def test_an_allocated_claim_keeps_the_pod_where_its_devices_are():
     assert (found.fits, found.notes) == (("b",), ())
     (reason,) = found.reasons
     assert (reason.by, reason.reason, reason.examples) == ("kube-scheduler", "DynamicResources", ("a",))
-    assert reason.text == "1 node cannot use the devices that ResourceClaim fast has"
+    assert reason.text == "1 node cannot use the devices allocated to ResourceClaim fast"
     everywhere = claim(where=on("b"))
     del everywhere["status"]["allocation"]["nodeSelector"]
     assert explained(waiting(), everywhere, CLASS).fits == ("a", "b")
@@ -107,7 +107,7 @@ def test_pods_that_would_have_to_end_are_looked_for_only_where_the_devices_are()
 
 def test_what_is_not_known_of_claims_is_said():
     assert explained(waiting()).notes == (
-        "The pod has resource claims (DRA). Purser does not know them, and does not check them",
+        "The pod has resource claims (DRA). ResourceClaims were not read, so Purser does not check them",
     )
     assert explained(waiting(), claim(), CLASS).notes == (f"ResourceClaim fast is not allocated yet. {NOT_CHECKED}",)
     two = waiting()

@@ -61,17 +61,28 @@ def test_one_gpu_is_uncordoned_where_one_suffices_on_a_later_node():
 
 
 @pytest.mark.parametrize(
-    ("mark", "text"),
+    ("mark", "labels", "text"),
     [
-        ({}, "node n is uncordoned"),
+        ({}, {}, "node n is uncordoned"),
         (
             {"purser.dev/cordoned-by": "driver-upgrade"},
+            {},
             "node n is uncordoned, which the operator does after the driver upgrade",
+        ),
+        (
+            {"purser.dev/cordoned-by": "driver-upgrade"},
+            {"nvidia.com/gpu-driver-upgrade-state": "upgrade-failed"},
+            "node n is uncordoned, which the operator does not do because the driver upgrade failed",
+        ),
+        (
+            {"purser.dev/cordoned-by": "mig-change"},
+            {"nvidia.com/mig.config.state": "failed"},
+            "node n is uncordoned, which the operator does not do because the MIG change failed",
         ),
     ],
 )
-def test_who_uncordons_a_node_is_said_where_it_is_known(mark, text):
-    closed = node("n", gpus("n", 1), annotations=mark)
+def test_who_uncordons_a_node_is_said_where_it_is_known(mark, labels, text):
+    closed = node("n", gpus("n", 1), labels=labels, annotations=mark)
     closed["spec"]["unschedulable"] = True
     assert changes(closed, pod("p", gpu(500)))[ChangeKind.UNCORDON_NODE, ""].text == text
 

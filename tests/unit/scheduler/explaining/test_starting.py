@@ -83,7 +83,7 @@ RUNS = {"name": "c", "state": {"running": {}}}
             },
             "container first",
             "CrashLoopBackOff",
-            "the last run stopped with Error, exit code 3",
+            "the last run ended: Error, exit code 3",
         ),
         (
             {"containerStatuses": [waits("a", "ContainerCreating"), waits("b", "InvalidImageName", "bad")]},

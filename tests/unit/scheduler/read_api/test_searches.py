@@ -101,10 +101,10 @@ async def test_who_waits_for_a_search_keeps_no_answers_from_others_and_only_so_m
         assert (await it.get("/v1/state", token))[0] == 200
     status, text, headers = await it.why(8, "jane")
     assert (status, headers["Retry-After"]) == (429, "1")
-    assert text == "2 of your requests for why a pod waits have no answer yet: wait until one has ended\n"
+    assert text == "2 of your requests about why a pod waits are still being answered: wait until one has ended\n"
     status, text, headers = await it.why(8, "mia")
     assert (status, headers["Retry-After"]) == (503, "1")
-    assert text == "too many requests for why a pod waits have no answer yet: try again\n"
+    assert text == "too many requests about why a pod waits are still being answered: try again\n"
 
     waits[0].cancel()  # its connection is closed
     await eventually(lambda: it.queued == serving.MAX_SEARCHES - 1)
@@ -144,6 +144,4 @@ async def test_who_would_have_to_wait_for_too_long_is_told_for_how_long(it):
     it.searches._next_at = it.inner.cache.clock.monotonic() + 7.5
     status, text, headers = await it.why(0, "jane")
     assert (status, headers["Retry-After"]) == (503, "8")
-    assert text == (
-        "the scheduler did not search for this pod: its turn would come only after more than 2 s: try again\n"
-    )
+    assert text == ("the scheduler did not search for this pod: earlier searches will take more than 2 s: try again\n")

@@ -20,7 +20,7 @@ CUT = [gpu("a", 0), gpu("b", 1, held=[MigPlacement("1g.5gb", 2)])]
 
 MIXED, NO_NODE = {"mode": "mig"}, "but no node offers this mode (available: "
 CASES = [
-    ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core), so the pod stays Pending. Remove the annotation"),
+    ([SHARED], {"gpu": 1}, MIXED, f"in mode mig, {NO_NODE}hami-core), so the pod stays Pending. To get GPUs in any"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,mps"}, f"GPUs in mode mig or mps, {NO_NODE}hami-core)"),
     ([SHARED], {"gpu": 1}, {"mode": "mig,hami-core"}, ""),
     ([SHARED, *STATIC], {"gpu": 1}, MIXED, "(available: hami-core), so the pod stays Pending. Request MIG devices by"),
@@ -32,7 +32,9 @@ CASES = [
     (CUT, {"gpu": 8, "mem": 9000}, MIXED, "requests 8 GPUs of this size, but the largest node has 7"),
     (CUT, {"gpu": 14, "mem": 10}, MIXED, "requests 14 GPUs, but the largest node has 13"),
     ([*CUT, SHARED], {"gpu": 2}, {}, "2 GPUs, but no node can provide more than 1: a container gets one"),
+    (CUT, {"gpu": 2}, {}, "2 GPUs, but no node can provide any outside MIG mode: a container gets one"),
     ([*CUT, SHARED], {"gpu": 1}, {}, ""),
+    (STATIC, {"gpu": 1}, {}, "requests nvidia.com/gpu, but no node offers it, so the pod stays Pending until one does"),
     (CUT, {"mig": 13}, {}, ""),
     (CUT, {"mig": 14}, {}, "requests 14 nvidia.com/mig-1g.5gb, but the largest node has 13"),
     (CUT, {"mem": 40192}, {}, ""),

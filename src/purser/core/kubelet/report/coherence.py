@@ -39,7 +39,7 @@ MAX_DISTANCE = 255
 def check_coherence(node: KubeletNode, state: KubeletState) -> None:
     """Raises `ReportError` for what no kubelet reports, and for machines too large to predict."""
     for problem in _problems(node, state):
-        raise ReportError(f"inconsistent kubelet report: {problem}")
+        raise ReportError(f"inconsistent kubelet state: {problem}")
 
 
 def _problems(node: KubeletNode, state: KubeletState) -> Iterator[str]:

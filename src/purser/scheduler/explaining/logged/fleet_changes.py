@@ -131,7 +131,7 @@ def ended(moment: LoggedMoment, demand: Demand | None) -> Iterator[Suggestion]:
     held = _holders(moment)
     sizes = [(grant, grant_demand(grant)) for grant in held]
     quota = None if demand is None else fewest_holders(sizes, moment.asked.left, demand)
-    sets = [each for each in (_room(moment, held), quota) if each]
+    sets = [each for each in (_pods_to_end(moment, held), quota) if each]
     found = min(sets, key=len, default=None)
     if found is None:
         return
@@ -151,10 +151,10 @@ def _holders(moment: LoggedMoment) -> list[Grant]:
     return sorted(filter(moment.is_of_quota, moment.fleet.ledger.grants()), key=size)
 
 
-def _room(moment: LoggedMoment, holders: list[Grant]) -> list[Grant] | None:
+def _pods_to_end(moment: LoggedMoment, holders: list[Grant]) -> list[Grant] | None:
     """Pods by whose end a node has room."""
     refused = [name for name, each in moment.found.refusals.items() if each.resolvable or holders]
-    grants = {name: _on(moment, name) for name in sorted(refused, key=natural_sort_key)}
+    grants = {name: _grants_on(moment, name) for name in sorted(refused, key=natural_sort_key)}
     for name, there in grants.items():
         for each in _candidates_alone(moment, name, there):
             if moment.fits_without(name, {each.pod_uid}):
@@ -171,7 +171,7 @@ def _room(moment: LoggedMoment, holders: list[Grant]) -> list[Grant] | None:
     return min(sets, key=len, default=None)
 
 
-def _on(moment: LoggedMoment, name: str) -> list[Grant]:
+def _grants_on(moment: LoggedMoment, name: str) -> list[Grant]:
     found = (each for each in moment.fleet.ledger.grants(name) if each.pod_uid != moment.request.uid)
     return sorted(found, key=lambda each: each.key)
 
