@@ -156,7 +156,7 @@ def first_screen(assets: Path) -> None:
             assert line, process.stderr.read()
             lines.append(line)
         [real] = [line for line in lines if line.startswith("Real components: etcd, kube-apiserver 1.")]
-        assert real.endswith("stand-ins: no part\n")
+        assert real.endswith("stand-ins: none\n")
         kubeconfig = Path(next(line.split("=")[1].strip() for line in lines if "KUBECONFIG" in line))
         assert _processes_of(kubeconfig.parent)
         kubectl = ["kubectl", "--kubeconfig", str(kubeconfig)]

@@ -15,12 +15,16 @@ from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SO
 DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 """Of pods whose authors leave it to Purser."""
 
-NOT_SCHEDULED = (
-    f"The pod was not scheduled by {SCHEDULER_NAME}: delete and recreate it without nodeName while Purser's "
-    f"webhook is reachable; if its namespace has the label {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK}, which disables "
-    f"the webhook, also set schedulerName: {SCHEDULER_NAME}"
+_WITH_WEBHOOK = (
+    f"without nodeName while Purser's webhook is reachable; if its namespace has the label {WEBHOOK_LABELS[0]}: "
+    f"{IGNORE_WEBHOOK}, which disables the webhook, also set schedulerName: {SCHEDULER_NAME}"
 )
-"""Where nothing else is known."""
+
+NOT_SCHEDULED = f"The pod was not scheduled by {SCHEDULER_NAME}: delete and recreate it {_WITH_WEBHOOK}"
+"""Where another scheduler bound it, or its author did."""
+
+UNKNOWN_POD = f"Delete and recreate the pod. If it was not scheduled by {SCHEDULER_NAME}, recreate it {_WITH_WEBHOOK}"
+"""Where the pod itself is not known: it may have been scheduled by Purser."""
 
 BYPASSED_EXTENDER = (
     "The pod sets nodeName, or was bound by another component: delete and recreate it with a node selector "
@@ -43,7 +47,7 @@ def advice(pod: Pod | None, *, has_invalid_grant: bool = False) -> str:
     """The advice for the pod's author; None: the pod is unknown. ``has_invalid_grant``: it has a grant that does not
     count."""
     if pod is None:
-        return NOT_SCHEDULED
+        return UNKNOWN_POD
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     if MIRROR_POD_ANNOTATION in annotations or annotations.get(POD_SOURCE_ANNOTATION, "api") != "api":
         return (

@@ -28,7 +28,7 @@ from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.instances import InstanceAllocator, InstanceError
 from purser.agent.lingering import LingeringPods
 from purser.agent.podresources import KubeletBooks
-from purser.agent.pods import NodePods, container_facts
+from purser.agent.pods import UNADOPTED_PROBLEM, UNGRANTED_PROBLEM, NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.agent.resolver import NoGrantFits, ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
@@ -139,10 +139,12 @@ class Arbiter:
         grant = await self._grant(pod.key)
         part = None if grant is None else grant.of(container)
         if grant is None or part is None:
+            problem = self._pods.view().problems.get(pod.key, UNGRANTED_PROBLEM)
+            has_invalid_grant = grant is not None or problem not in (UNGRANTED_PROBLEM, UNADOPTED_PROBLEM)
             raise AllocationRefused(
                 RefusalReason.NO_GRANT,
-                f"kubelet allocated {', '.join(ids)} to {pod.key} container {container}, which has no grant. "
-                + advice(self._pods.get(pod.key)),
+                f"kubelet allocated {', '.join(ids)} to {pod.key} container {container}, which has no valid grant. "
+                + advice(self._pods.get(pod.key), has_invalid_grant=has_invalid_grant),
                 [pod.key],
             )
         if not AllocateCall(ids).fits(part):

@@ -407,32 +407,32 @@ class DeviceMonitor:
             if self.trouble:
                 await self.scan(reopen=True)
                 continue
-            answer = self._answer()
+            answering = self._answering_gpus()
             now = self._clock.monotonic()
-            if len(answer) == len(self.gpus):
+            if len(answering) == len(self.gpus):
                 backoff.reset()
                 not_before = 0.0
-            elif now >= not_before and await self._would_show_change(answer):
+            elif now >= not_before and await self._would_show_change(answering):
                 not_before = now + backoff.next()
                 await self.scan(reopen=True)
             elif any(gpu.fault is not None for gpu in self.gpus):
                 await self.scan()  # probes may answer long since: what a scan found wrong only another one takes back
 
-    def _answer(self) -> frozenset[str]:
+    def _answering_gpus(self) -> frozenset[str]:
         """The GPUs that need not be looked for."""
         known = self.identified().items()
         return frozenset(uuid for uuid, gpu in known if gpu.fault is None and not self._health_of(uuid).fails_calls)
 
-    async def _would_show_change(self, answer: frozenset[str]) -> bool:
+    async def _would_show_change(self, answering: frozenset[str]) -> bool:
         """Whether reopening the driver brings back a GPU, or takes away one that is not listed any more."""
         try:
             seen = await run_in_thread(self._driver.answering_uuids, "purser-look")
         except DriverError as error:
-            self._warn("Cannot check for GPUs that do not answer", error)
+            self._warn("Cannot check whether failed GPUs answer again", error)
             return False
-        self._warn("Cannot check for GPUs that do not answer")
+        self._warn("Cannot check whether failed GPUs answer again")
         listed = len(self.gpus) + len(self._uncounted)
-        return len(seen) != listed or any(uuid and uuid not in answer | self._uncounted for uuid in seen)
+        return len(seen) != listed or any(uuid and uuid not in answering | self._uncounted for uuid in seen)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:
         """Also people's word that GPUs were reset: a driver before R570 may show nothing of it."""

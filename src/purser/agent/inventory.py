@@ -114,8 +114,8 @@ def make_inventory(
 
 def _gpus_for_pods(basis: InventoryBasis) -> dict[str, Gpu]:
     """The GPUs that have an identity and are not kept from pods, by it."""
-    is_kept = basis.sharing.set_aside.names
-    return {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid and not is_kept(gpu.uuid, gpu.index)}
+    is_set_aside = basis.sharing.set_aside.names
+    return {gpu.uuid: gpu for gpu in basis.gpus if gpu.uuid and not is_set_aside(gpu.uuid, gpu.index)}
 
 
 def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:

@@ -261,9 +261,9 @@ def _domains(readings: dict[str, DeviceReading]) -> GaugeMetricFamily:
 def _grants(pods: Iterable[BookedPod], policies: Mapping[str, str], running: Container[str]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "purser_grant_memory_bytes",
-        "Memory allocated to a container. Each part of a GPU is counted once; for an init container, only until "
-        "the pod runs, and only if no other container gets as much. policy: the node policy that the pod names; "
-        "empty: the scheduler's.",
+        "Memory allocated to a container. Later containers reuse an init container's GPU memory, so it counts only "
+        "until the pod runs, and only if they are allocated less of that GPU. policy: the node policy that the pod "
+        "names; empty: the scheduler's.",
         labels=_GRANT_LABELS,
     )
     cores = GaugeMetricFamily(

@@ -19,7 +19,12 @@ class AgentReason(ExplainedReason):
         "A GPU is open to new pods but has a problem, for example with its memory.",
         "Do what the message says once no pod uses the GPU.",
     )
-    GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that was unhealthy or degraded is healthy again."
+    GPU_RECOVERED = (
+        "GpuRecovered",
+        "Node",
+        "A GPU that was unhealthy is open to new pods again, or a GPU is no longer degraded. The message says whether "
+        "a problem remains.",
+    )
     HELD_GPU_UNHEALTHY = (
         "HeldGpuUnhealthy",
         "Pod",
@@ -33,7 +38,12 @@ class AgentReason(ExplainedReason):
         "A GPU that the pod holds has a problem, for example with its memory. The pod can continue.",
         "Do what the message says once no pod uses the GPU.",
     )
-    HELD_GPU_RECOVERED = "HeldGpuRecovered", "Pod", "A GPU that the pod holds is healthy again."
+    HELD_GPU_RECOVERED = (
+        "HeldGpuRecovered",
+        "Pod",
+        "A GPU that the pod holds is open to new pods again or no longer degraded. The message says whether a problem "
+        "remains.",
+    )
     GPU_NODE_TAINTED = (
         "GpuNodeTainted",
         "Node",
@@ -193,7 +203,7 @@ class AgentReason(ExplainedReason):
         "Pod",
         "The pod was evicted because a GPU that it held was unhealthy for 60 seconds and the agent runs with "
         "--evict-from-unhealthy-gpus.",
-        "Nothing to do if a controller owns the pod: the replacement pod gets another GPU.",
+        "Nothing to do if a controller owns the pod: the replacement pod gets another GPU. Otherwise, recreate it.",
     )
     OVER_USER_EVICTED = (
         "OverUserEvicted",

@@ -93,7 +93,7 @@ class RefusalReason(ExplainedReason):
         "Pod",
         "The GPU instance that the pod was granted cannot be provided, for example because another instance occupies "
         "its place or NVML rejected the call.",
-        "Do what the message says. If kubelet has rejected the pod, the pod's controller recreates it.",
+        "Do what the message says. If kubelet has rejected the pod and a controller owns it, the pod is recreated.",
     )
     MALFORMED = (
         "MalformedRequest",

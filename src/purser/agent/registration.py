@@ -167,7 +167,7 @@ class PluginRegistration:
         """Stay registered until cancelled."""
         with FolderWatch(self._socket.parent) as folder:
             while True:
-                await self._kubelet_socket(folder)
+                await self._wait_for_kubelet(folder)
                 problem = FAILED
                 try:
                     problem = await self._serve_until_lost(folder)
@@ -241,12 +241,12 @@ class PluginRegistration:
             return _ANY_KUBELET if self._socket.parent.is_dir() else None
         return identity_of(self._settings.kubelet_socket)
 
-    async def _kubelet_socket(self, folder: FolderWatch) -> None:
+    async def _wait_for_kubelet(self, folder: FolderWatch) -> None:
         if self._kubelet_now() is not None:
             return
-        problem = f"waiting for kubelet: {self._settings.kubelet_socket} does not exist"
-        log.warning("Waiting for kubelet's socket", socket=str(self._settings.kubelet_socket))
-        self._set(KubeletConnection(problem=problem))
+        path = self._socket.parent if self._is_watched else self._settings.kubelet_socket
+        log.warning("Waiting for kubelet", path=str(path))
+        self._set(KubeletConnection(problem=f"waiting for kubelet: {path} does not exist"))
         while self._kubelet_now() is None:
             await folder.changed()
 
@@ -254,7 +254,10 @@ class PluginRegistration:
         self, folder: FolderWatch, kubelet: FileIdentity | None, own: FileIdentity | None
     ) -> str:
         while True:
-            if self._kubelet_now() != kubelet:
+            now = self._kubelet_now()
+            if now is None:
+                return "kubelet's plugin folder was removed" if self._is_watched else "kubelet's socket was removed"
+            if now != kubelet:
                 return "kubelet's socket was replaced: kubelet restarted"
             if identity_of(self._socket) != own:
                 return "the plugin's socket was removed"

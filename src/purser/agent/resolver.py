@@ -66,7 +66,7 @@ class NoGrantFits(AllocationRefused):
 
     def __init__(self, ask: Ask, turns: tuple[ContainerTurn, ...], listing: tuple[ListedPod, ...]) -> None:
         grants = "does not match the grant" if len(turns) == 1 else "matches none of the waiting containers' grants"
-        found = f"kubelet asks for {ask}, which {grants}"
+        found = f"kubelet's request for {ask} {grants}"
         keys = _keys(turns)
         super().__init__(RefusalReason.MISMATCH, _describe_turns(found, turns, _MISMATCH_REMEDY), keys, in_the_way=keys)
         self.turns = turns

@@ -477,7 +477,7 @@ class AgentSettings:
             "Which Xid errors make a GPU unhealthy, if not those in NVIDIA's catalogue. As in NVIDIA's device "
             "plugin, the first variable disables Xids and the second enables Xids; each is a comma-separated list, or "
             "all for the Xids that neither variable lists. If both name the same Xids, the second takes precedence. "
-            "The third variable, from NVIDIA's DRA driver, disables a comma-separated list.",
+            "The third variable, from NVIDIA's DRA driver, also disables Xids (a comma-separated list).",
             (DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE),
             XidPolicy.from_environment,
         ),

@@ -114,7 +114,7 @@ def _control_plane(lab: Lab) -> list[str]:
     if not lab.real:
         return []
     real = ", ".join(f"{lab.real[part]} ({part})" for part in PARTS if part in lab.real)
-    rest = ", ".join(part for part in PARTS if part not in lab.real) or "no part"
+    rest = ", ".join(part for part in PARTS if part not in lab.real) or "none"
     return [
         f"Real components: etcd, {real}; the lab's stand-ins: {rest}",
         f"Logs of the real components: {lab.folder / 'logs'}",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.advice import BYPASSED_EXTENDER, GRANT_INVALID, NOT_SCHEDULED, advice
+from purser.agent.advice import BYPASSED_EXTENDER, GRANT_INVALID, NOT_SCHEDULED, UNKNOWN_POD, advice
 from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
@@ -26,9 +26,14 @@ def test_the_cause_is_named(found: Pod, words: str) -> None:
     assert words in advice(found)
 
 
-@pytest.mark.parametrize("found", [None, pod(), pod(""), pod(annotations={"kubernetes.io/config.source": "api"})])
-def test_otherwise_the_webhook_was_away(found: Pod | None) -> None:
+@pytest.mark.parametrize("found", [pod(), pod(""), pod(annotations={"kubernetes.io/config.source": "api"})])
+def test_otherwise_the_webhook_was_away(found: Pod) -> None:
     assert advice(found) == NOT_SCHEDULED
+
+
+def test_of_a_pod_that_is_not_known_no_scheduler_is_said_to_have_passed_it_over() -> None:
+    assert advice(None) == UNKNOWN_POD
+    assert "was not scheduled by purser-scheduler:" not in UNKNOWN_POD
 
 
 @pytest.mark.parametrize("asked", [(), ("nvidia.com/gpu",), ("nvidia.com/gpu-0", "nvidia.com/gpu")])

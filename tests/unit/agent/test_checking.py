@@ -230,6 +230,9 @@ async def test_a_strategy_by_option_is_not_looked_for_in_a_file():
 async def test_neither_a_driver_that_is_not_there_nor_one_that_hangs_holds_it_up(host):
     found = await host.check(lambda: NullDriver("no library"))
     assert (found["driver library"].state, found["driver library"].found) == (FAILED, "no library")
+    assert found["driver library"].advice.startswith("Set the location of the driver's libraries")
+    found = await host.check(lambda: NullDriver("/usr/lib64/libnvidia-ml.so.1: nvmlInit: RM has detected a mismatch"))
+    assert found["driver library"].advice.startswith("Check dmesg for NVRM messages. If the driver was updated")
     never = threading.Event()
     try:
         found = await host.check(never.wait, probe_timeout_s=0.01)

@@ -493,5 +493,5 @@ async def test_gpus_that_a_configuration_does_not_fit_go_by_the_one_before():
         driver.migs_scanned[B], driver.migs[B] = ("MIG-2",), frozenset({"MIG-2"})
         await eventually(lambda: {each.resource for each in monitor.inventory.value.devices} == {"nvidia.com/gpu"})
     assert told == [first, second, ""], "each cause, until they fit"
-    assert first.endswith(". The agent's options are in effect, because there has been no valid file yet.")
+    assert first.endswith(". The agent's options are in effect instead.")
     assert ["GPU 1 cannot be partitioned (T4)" in each for each in told] == [True, False, False]

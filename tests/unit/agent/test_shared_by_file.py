@@ -124,7 +124,7 @@ async def test_where_no_file_was_good_that_is_said(world, kubelet, configs):
     async with world.agent(sharing=SharingSettings(folder=configs.path), mode=DeviceMode.WHOLE):
         await eventually(lambda: counts(kubelet) == {"gpu": 4})
         (message,) = await eventually(lambda: told(world))
-        assert message.endswith(". The agent's options are in effect, because there has been no valid file yet.")
+        assert message.endswith(". The agent's options are in effect instead.")
 
 
 async def test_of_a_file_for_a_fleet_the_devices_that_the_node_has_are_served(world, kubelet, configs):

@@ -71,7 +71,7 @@ async def test_the_page_of_a_node_without_an_agent_says_what_to_look_for():
     assert {name for name, page in pages.items() if "No GPU takes new pods" in page} == {"none"}
     assert {name for name, page in pages.items() if "Takes pods" in page} == {"some", "all"}
     asks = "-l app.kubernetes.io/component=agent --field-selector spec.nodeName="
-    assert {name for name, page in pages.items() if "find out why it does not run" in page} == {"none", "some"}
+    assert {name for name, page in pages.items() if "find out why the agent does not run" in page} == {"none", "some"}
     assert {name for name, page in pages.items() if f"{asks}{name}" in page} == {"none", "some"}
 
 
@@ -93,7 +93,7 @@ def test_a_mig_device_is_named_by_its_profile_and_its_gpu(resource, profile, nam
 async def test_pages_name_mig_devices_beside_their_gpu():
     async with served(Source(cluster((CUT, node("m", PAUSED))))) as (client, _):
         page = await text_of(client, "/nodes/n")
-        assert "3 GPUs of n: each of its MIG devices is a row" in page and page.count(">1, MIG 1g.5gb</a>") == 2
+        assert "3 GPUs of n, with a row for each MIG device" in page and page.count(">1, MIG 1g.5gb</a>") == 2
         assert page.index(">0</a>") < page.index(">1, MIG 1g.5gb</a>") < page.index(">2</a>")
         assert "<h1>MIG device 1g.5gb of GPU 1 of" in await text_of(client, "/gpus/MIG-a")
         assert "1 GPU paused" in await text_of(client, "/nodes?health=Paused")

@@ -81,7 +81,7 @@ async def test_the_page_shows_upgrade_operands_pools_and_nodes():
         "Failed</span>: driver: exit status 1",
         "Cordoned for the driver upgrade",
         "draining the node <code>drain-required</code>",
-        "Disturbed next",
+        "Next to be disrupted",
         "The upgrade is halted: pending nodes stay as they are until you resume it.",
         "paused: driver upgrade",
         "all-1g.10gb: pending",

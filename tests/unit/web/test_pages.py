@@ -131,7 +131,7 @@ async def test_without_prometheus_a_node_has_no_use_over_time():
         (None, "does not report the node"),
         (KubeError("https://read-api <b> cannot be reached"), "https://read-api &lt;b&gt; cannot be reached"),
         (NodeDetails("n", (), (), None), "only MIG devices, and their links"),
-        (NodeDetails("n", details("n", 1).gpus, (), None), "Places of GPUs"),
+        (NodeDetails("n", details("n", 1).gpus, (), None), "GPU locations"),
         (NodeDetails("n", details("n", 1).gpus, (), None), "nothing reports on this kubelet"),
         (NodeDetails("n", tuple(unlinked(2)), (), None), "How the GPUs are connected is not known."),
         (

@@ -140,7 +140,7 @@ async def test_the_use_of_all_gpus_of_a_node_is_on_its_page():
     async with used(selector='cluster="x"') as (client, fake, _):
         text = await text_of(client, "/nodes/n?since=7d")
         shows = [
-            "Busy GPUs: the shares of the time in which kernels ran, added up, over the last 7d",
+            "Busy GPUs (sum of the shares of time in which kernels ran) over the last 7d",
             "Memory in GiB over the last 7d",
             'aria-current="true">Last 7d',
             "<summary>Values</summary>",
@@ -169,7 +169,7 @@ async def test_a_node_is_shown_without_its_use_where_prometheus_does_not_answer(
         assert "default/holder" in text
     async with used() as (client, fake, _):
         fake.of = lambda query: []
-        assert "Prometheus has no metrics of it for this time." in await text_of(client, "/nodes/n")
+        assert "Prometheus has no usage metrics for the last 24h." in await text_of(client, "/nodes/n")
 
 
 async def test_who_sees_one_namespace_sees_the_use_of_its_pods_but_of_no_gpu():
@@ -329,7 +329,7 @@ async def test_an_answer_is_kept_for_a_part_of_the_time_that_it_is_about(window,
 
 async def test_the_fleets_page_is_told_what_is_in_use_of_what_is_held():
     async with used(selector='cluster="x"') as (client, fake, _):
-        assert "memory used, of held" in await text_of(client, "/")
+        assert "memory used (% of held)" in await text_of(client, "/")
         async with client.get("/used") as response:
             found = await response.json()
         assert found == {"gpus": [["n", "GPU-0", 25], ["n", "GPU-1", 100]], "is_read": True, "problem": ""}
@@ -338,7 +338,7 @@ async def test_the_fleets_page_is_told_what_is_in_use_of_what_is_held():
 
 async def test_who_sees_one_namespace_is_not_told_what_is_in_use():
     async with used("default") as (client, fake, _):
-        assert "memory used, of held" not in await text_of(client, "/")
+        assert "memory used (% of held)" not in await text_of(client, "/")
         assert "<" not in await text_of(client, "/used", 404) and fake.asked == []
 
 

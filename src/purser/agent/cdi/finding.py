@@ -57,10 +57,13 @@ class CdiFinder:
 
     def problems(self) -> Iterator[str]:
         """What containers that are given GPUs by CDI will miss, a sentence each."""
-        if self._files is None or not self._files.libraries:
+        if self._files is None:
+            yield "the driver's version is unknown, so its libraries cannot be found"
+        elif not self._files.libraries:
             yield f"the driver's libraries were not found under {self._place.root}"
         if not self._hook:
-            yield f"{self._held.cdi_hook} is missing on the host, so containers do not find the driver's libraries"
+            hook = self._held.cdi_hook
+            yield f"{hook} on the host is missing or not executable, so containers do not find the driver's libraries"
 
     def _specifications(self) -> Iterator[tuple[str, CdiSpecification | None]]:
         held = self._held

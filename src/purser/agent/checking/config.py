@@ -23,6 +23,7 @@ _CORRECT_STRATEGY = (
     "matched the GPUs or, if there was none, serves the GPUs as if the MIG strategy were none."
 )
 _CORRECT_ENTRY = "Correct the entry. The rest of the file is in effect."
+_DO_WHAT_IT_SAYS = "Do what the message says. The rest of the configuration is in effect."
 _CORRECT_UNLESS_INTENDED = "Correct the file unless this is intended."
 
 
@@ -52,7 +53,7 @@ def check_config_on(settings: AgentSettings, gpus: Iterable[Gpu]) -> Iterator[Ch
     except SharingError as error:
         yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {error}", _CORRECT_STRATEGY)
     for problem in problems:
-        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {problem}", _CORRECT_ENTRY)
+        yield CheckResult(_CHECKED_FILE, CheckState.WARNING, f"{source}: {problem}", _DO_WHAT_IT_SAYS)
 
 
 def held_settings(settings: AgentSettings) -> PluginSettings:

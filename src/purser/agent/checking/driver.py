@@ -12,7 +12,7 @@ from purser.agent.checking.results import CheckResult, CheckState
 from purser.agent.files import read_head
 from purser.agent.inventory import on_host
 from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu, for_pods
-from purser.agent.nvml.library import LIBRARY_FOLDERS
+from purser.agent.nvml.library import LIBRARY_FOLDERS, NVML_INIT
 from purser.agent.settings import AgentSettings
 from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.agent.threads import run_in_thread
@@ -26,6 +26,9 @@ _INSTALL = "Install NVIDIA's driver on the node, or let the operator install it 
 _SET_DRIVER_ROOT = "Set the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
 _RESET_FAULTY_GPU = "Check dmesg for the GPU's Xid errors. Reset the GPU or, if that does not help, reboot the node."
 _RUN_PRIVILEGED = "Run both the check and the agent privileged and as root."
+_NVML_FAILED = (
+    "Check dmesg for NVRM messages. If the driver was updated while the old kernel module was loaded, reboot the node."
+)
 _LOAD_MODULE = "Load the module (modprobe nvidia). If that fails, check dmesg."
 _CREATE_MIG_DEVICES = (
     "Create MIG devices (with the node's label nvidia.com/mig.config, or nvidia-smi mig), or disable MIG."
@@ -64,8 +67,11 @@ async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver
         advice = "Check dmesg for Xid errors. If a GPU hangs, reset the GPU or reboot the node."
         return (_check_module(settings, module), CheckResult("driver library", CheckState.FAILED, message, advice))
     except DriverError as error:
-        return (_check_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
-    library = _check_library(info, module)
+        return (
+            _check_module(settings, module),
+            CheckResult("driver library", CheckState.FAILED, str(error), _NVML_FAILED),
+        )
+    library = _check_library(settings, info, module)
     if info.absent is not None:
         return (_check_module(settings, module), library)
     gpus = for_pods(listed)
@@ -126,17 +132,25 @@ def _has_nvidia_device(settings: AgentSettings) -> bool:
     return any(vendor(each) == NVIDIA_VENDOR for each in (settings.sysfs_root / "bus/pci/devices").glob("*"))
 
 
-def _check_library(info: DriverInfo, module: str | None) -> CheckResult:
+def _check_library(settings: AgentSettings, info: DriverInfo, module: str | None) -> CheckResult:
     if info.absent is not None:
-        return CheckResult(
-            "driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _SET_DRIVER_ROOT
-        )
+        advice = _advice_without_driver(settings, info.absent, module)
+        return CheckResult("driver library", CheckState.FAILED, info.absent, advice)
     message = f"NVML, driver version {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
     if module and info.version and module != info.version:
         return CheckResult(
             "driver library", CheckState.FAILED, f"{message}, but the kernel module has version {module}", _REBOOT
         )
     return CheckResult("driver library", CheckState.OK, message)
+
+
+def _advice_without_driver(settings: AgentSettings, why: str, module: str | None) -> str:
+    """A library that was found, but does not start, needs neither another place nor an installation."""
+    if f"{NVML_INIT}: " in why:
+        if _is_wsl(settings):
+            return _NO_DXG
+        return _LOAD_MODULE if module is None else _NVML_FAILED
+    return _INSTALL if module is None else _SET_DRIVER_ROOT
 
 
 def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:

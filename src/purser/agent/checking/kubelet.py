@@ -94,7 +94,7 @@ def _configuration(settings: AgentSettings) -> CheckResult:
     if found.problems:
         message = "; ".join(found.problems.values())
         advice = (
-            "Set the paths to kubelet's files with --kubelet-dir and --kubelet-config. Without these files, the "
+            "Correct the file or, if its path is wrong, set --kubelet-dir or --kubelet-config. Until then, the "
             "scheduler cannot predict which pods kubelet rejects because of NUMA alignment."
         )
         return CheckResult("kubelet's files", CheckState.WARNING, message, _advice_unless_denied(message, advice))

@@ -54,7 +54,7 @@ class InstanceAllocator:
             async with asyncio.timeout(LISTED_TIMEOUT_S):
                 await self._listed(devices)
         except TimeoutError:
-            log.warning("The CDI specification does not list a MIG device", devices=devices)
+            log.warning("The CDI specification does not yet list a container's MIG devices", devices=devices)
 
     def released(self) -> None:
         """A pod has ended."""

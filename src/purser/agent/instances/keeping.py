@@ -146,7 +146,8 @@ class InstanceManager:
         state = self._gpus.get(uuid)
         if state is None:
             raise InstanceError(
-                f"GPU {uuid} is no longer partitioned on demand: MIG was disabled, or the MIG strategy changed"
+                f"GPU {uuid} is no longer partitioned on demand: MIG was disabled, the MIG strategy changed, or the "
+                "driver no longer lists the GPU"
             )
 
         def prepare() -> PartitionerCall:

@@ -103,7 +103,7 @@ def _check_free(
     if not each.is_known or each.placement not in owned:
         raise BlockedError(f"no room for {where}: its place is taken by {what}, which Purser did not create")
     if each.placement in named and each.placement != wanted:
-        raise BlockedError(f"no room for {where}: {what} belongs to another pod")
+        raise BlockedError(f"no room for {where}: {what} is allocated to another container")
 
 
 def leftover_instances(

@@ -128,7 +128,8 @@ def _cpus(path: Path, config: KubeletConfig) -> CpuState:
 def _memory(path: Path, config: KubeletConfig) -> MemoryState:
     policy, state = memory_file.decode(_content(path))
     if policy != config.memory_policy.value:
-        raise ValueError(f"policy {policy!r} was in effect, but the configuration says {config.memory_policy.value!r}")
+        configured = config.memory_policy.value
+        raise ValueError(f"it was written under policy {policy!r}, but kubelet's configuration says {configured!r}")
     return state
 
 

@@ -15,6 +15,7 @@ from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
 from purser.agent.nvml.migs import mig_uuids
 from purser.core.mig.profiles import SUFFIXES, profile_name
+from purser.core.wording import counted
 
 T = TypeVar("T")
 
@@ -205,7 +206,7 @@ class NvmlHardware:
         whole = next((each for each in self._compute_profiles(instance) if each.slices == profile.slices), None)
         if whole is None:
             raise HardwareError(
-                f"{what}: the GPU instance does not support a compute instance with {profile.slices} slices"
+                f"{what}: the GPU instance does not support a compute instance with {counted(profile.slices, 'slice')}"
             )
         self._ask(what, self._nvml.nvmlGpuInstanceCreateComputeInstance, instance, whole.id)
 

@@ -129,7 +129,7 @@ class Auditor:
                 return f"A process that belongs to no pod uses {used} of memory on {gpu}: PID {pids}"
             return f"Processes that belong to no pod use {used} of memory on {gpu}: PIDs {pids}"
         if finding.key.kind is FindingKind.WITHOUT_GRANT:
-            return f"The pod uses {used} of memory on {gpu} without a grant"
+            return f"The pod uses {used} of memory on {gpu}, which it was not granted"
         if finding.key.kind is FindingKind.OVER_COMPUTE:
             granted = f"{finding.granted_percent}%"
             return f"The pod uses {finding.used_percent}% of the compute of {gpu} on average but was granted {granted}"
@@ -138,6 +138,8 @@ class Auditor:
     def _settled_sentence(self, finding: AuditFinding) -> str:
         if finding.key.kind is FindingKind.FOREIGN:
             return f"Processes that belong to no pod no longer use {self._name(finding)}"
+        if finding.key.kind is FindingKind.WITHOUT_GRANT:
+            return f"The pod no longer uses {self._name(finding)} without a grant for this GPU"
         if finding.key.kind is FindingKind.OVER_COMPUTE:
             return f"The pod no longer uses more compute on {self._name(finding)} than it was granted"
         return f"The pod no longer uses more memory on {self._name(finding)} than it was granted"

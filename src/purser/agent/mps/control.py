@@ -112,6 +112,8 @@ class MpsControl:
             await self.clean(uuid)
         except MpsError as error:
             log.warning("An MPS daemon could not be stopped; giving up", uuid=uuid, error=str(error))
+        else:
+            log.info("Stopped an MPS daemon", uuid=uuid)
         for folder in (folders_of(uuid).pipe, folders_of(uuid).shm):
             await self._remove(folder)
 
@@ -230,7 +232,7 @@ class MpsControl:
             raise MpsError(f"the output of {command_line} exceeds {MAX_MPS_ANSWER_BYTES} bytes")
         answer = output.decode(errors="replace").strip()
         if process.returncode != 0:
-            raise MpsError(f"{command_line}: {brief(answer) or f'exit {process.returncode}'}")
+            raise MpsError(f"{command_line}: {brief(answer) or f'exit code {process.returncode}'}")
         return answer
 
     def _local_folders(self, folders: MpsFolders) -> MpsFolders:

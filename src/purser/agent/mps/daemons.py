@@ -5,16 +5,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from purser.agent.latest import Latest
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsDaemon, MpsHooks, MpsTiming
 from purser.core.model import DeviceMode, NodeInventory
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
-
-log = structlog.get_logger("purser.agent")
 
 DRAIN_CHECK_PERIOD_S = 10.0
 """Between two looks whether the last container has left a GPU that is not to be shared by MPS any more."""
@@ -113,7 +109,6 @@ class MpsDaemons:
         await self._stop_watching(uuids)
         await asyncio.gather(*(self._daemons[uuid].quit() for uuid in uuids))
         for uuid in uuids:
-            log.info("Stopped an MPS daemon", uuid=uuid)
             del self._daemons[uuid]
 
     async def _stop_watching(self, uuids: "list[str] | tuple[str, ...]") -> None:

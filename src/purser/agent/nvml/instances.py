@@ -24,7 +24,8 @@ _ERROR_MEANINGS = {
     "NVML_ERROR_NOT_SUPPORTED": (MigTrouble.OFF, "MIG is not enabled on the GPU, or the node is a vGPU guest"),
     "NVML_ERROR_NO_PERMISSION": (
         MigTrouble.NO_PERMISSION,
-        "no permission: only root with CAP_SYS_ADMIN, or with the capability mig/config, may change GPU instances",
+        "no permission: only root with CAP_SYS_ADMIN, or with the capability mig/config, may list or change GPU "
+        "instances",
     ),
     "NVML_ERROR_NOT_FOUND": (MigTrouble.GONE, "the instance no longer exists"),
     "NVML_ERROR_GPU_IS_LOST": (MigTrouble.LOST, "the GPU is lost and cannot be reached"),

@@ -50,6 +50,10 @@ LIBRARY_FOLDERS = (
 """Where distributions and driver containers put the library, below a driver root."""
 
 
+NVML_INIT = "nvmlInit"
+"""At the start of what is said of a library that was loaded, but does not start."""
+
+
 def open_driver(
     *, library: str | Path | None = None, driver_roots: Sequence[Path] = (), sysfs_root: Path = SYSFS_ROOT
 ) -> Driver:
@@ -243,7 +247,7 @@ class LibraryDriver:
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
-            raise DriverError(f"nvmlInit: {error}") from error
+            raise DriverError(f"{NVML_INIT}: {error}") from error
         self._event_set = self._create_event_set()
 
     def _stop(self) -> None:

@@ -68,7 +68,7 @@ class SharingConfig(msgspec.Struct, frozen=True):
         """What holds, where this does because another could not be used."""
         if self.text:
             return f"The last valid configuration (file {self.name}) stays in effect."
-        return "The agent's options are in effect, because there has been no valid file yet."
+        return "The agent's options are in effect instead."
 
 
 class StoredConfig(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class SharingConfigWatch:
         nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._label = ""
         self._chosen_before: tuple[str, str] | None = None
-        self._build_config: SharingConfig | str = SharingConfig()
+        self._last_build: SharingConfig | str = SharingConfig()
         """Of what was said last: the configuration, or what is wrong."""
         is_fixed = self._sharing.file is None and self._sharing.folder is None
         self.config: Latest[SharingConfig | None] = Latest(config_of(self._sharing) if is_fixed else None)
@@ -160,13 +160,13 @@ class SharingConfigWatch:
             chosen = self._choose_file()
             if chosen != self._chosen_before:
                 node, last = self._settings.node_name, self.config.value or self._read_stored()
-                self._build_config = await run_in_thread(
+                self._last_build = await run_in_thread(
                     lambda: _build_config(self._sharing, *chosen, node, last), "purser-config"
                 )
                 self._chosen_before = chosen
-            if isinstance(self._build_config, str):
-                raise SharingError(self._build_config)
-            config = self._build_config
+            if isinstance(self._last_build, str):
+                raise SharingError(self._last_build)
+            config = self._last_build
             self._report_problem("")
         except SharingError as error:
             config = self.config.value or self._read_stored() or config_of(self._sharing)

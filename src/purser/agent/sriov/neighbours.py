@@ -115,12 +115,12 @@ class GpuNeighbours:
         pcie = self.pcie.value or NodePcie()
         planned = _planned_places(turn, pcie, without="")
         got = [FreePlace(pool.resource, each.device.id, each.device.switches, 1) for each in members]
-        is_pairs = container_pairs(turn.part, [*_planned_places(turn, pcie, without=pool.resource), *got], pcie.gpus)
+        actual = container_pairs(turn.part, [*_planned_places(turn, pcie, without=pool.resource), *got], pcie.gpus)
         wanted = container_pairs(turn.part, planned, pcie.gpus).pairs
-        if is_pairs.pairs >= min(wanted, is_pairs.most):
+        if actual.pairs >= min(wanted, actual.most):
             return
         message = (
-            f"container {turn.part.container}: {pairs_sentence([is_pairs])}, but the grant assumes {wanted}: "
+            f"container {turn.part.container}: {pairs_sentence([actual])}, but the grant assumes {wanted}: "
             f"kubelet chose {', '.join(each.device.id for each in members)} from {pool.resource}"
         )
         if turn.grant.pairs_required:

@@ -143,7 +143,8 @@ class SriovPlugins:
         try:
             found = await run_in_thread(partial(read_node, tree, self._applied, self._packages), "purser-sriov")
         except RoutesError as error:
-            self._emit_once("", AgentReason.SRIOV_ROUTES, f"SR-IOV pools are unchanged: {error}")
+            effect = "SR-IOV pools are unchanged" if self._pools else "No SR-IOV pools are created"
+            self._emit_once("", AgentReason.SRIOV_ROUTES, f"{effect}: {error}")
             return
         self._emit_once("", AgentReason.SRIOV_ROUTES, "")
         held = self._held()

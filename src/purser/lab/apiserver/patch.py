@@ -3,7 +3,7 @@
 from typing import Any
 
 from .errors import Obj, StatusError, bad_request
-from .jsonio import deep_copy
+from .jsonio import deep_copy, json_kind
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -94,7 +94,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(parent, dict):
         parent[path[-1]] = value
     else:
-        raise _failed(f'cannot add "{path[-1]}" to a {type(parent).__name__}')
+        raise _failed(f'cannot add "{path[-1]}" to {json_kind(parent)}')
     return document
 
 

@@ -22,7 +22,7 @@ def _access(call: ApiRequest, name: str, tokens: Mapping[str, User]) -> Obj:
     """``name``: of a SubjectAccessReview; the other kinds ask about who asks."""
     users = [call.user] if not name else [user for user in tokens.values() if user.name == name]
     if any(user.has_rights for user in users):
-        return {"allowed": True, "reason": "the lab allows this user everything"}
+        return {"allowed": True, "reason": "the lab grants this user all permissions"}
     return {"allowed": False, "reason": "the user has no permissions"}
 
 

@@ -191,9 +191,13 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         return next((note for note in reversed([*mine]) if not note.refused), None)
 
     def _missing_registration_text(self, after: int) -> str:
-        others = {note.request.resource_name for note in self.registrations[after:]} - {self.resource}
-        seen = f" for {self.resource}, only for {', '.join(sorted(others))}," if others else ""
-        return f"no Register call{seen} within {self._timeout_s:g} s"
+        calls, limit = self.registrations[after:], f"within {self._timeout_s:g} s"
+        if any(note.refused for note in calls):
+            return f"the plugin did not register again {limit} after its registration was refused"
+        others = {note.request.resource_name for note in calls} - {self.resource}
+        wanted = self.resource or f"endpoint {self._plugin_socket}"
+        seen = f" for {wanted}, only for {', '.join(sorted(others))}," if others else ""
+        return f"no Register call{seen} {limit}"
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:

@@ -141,9 +141,8 @@ def offered_profile(gpu: GpuState, mig: MigState, name: str, start: int | None) 
             f"{gpu.model.name} does not support {name}: it supports {', '.join(offered) or 'no MIG profiles'}"
         )
     if start is not None and start not in offered[name].starts:
-        raise ValueError(
-            f"{name} cannot start at {start}: must start at {', '.join(map(str, sorted(offered[name].starts)))}"
-        )
+        starts = ", ".join(map(str, sorted(offered[name].starts)))
+        raise ValueError(f"{name} cannot start at memory slice {start}: must start at {starts}")
     return offered[name]
 
 

@@ -54,7 +54,7 @@ class MigShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that do not belong together."""
         if (len(self.gigabytes), len(self.memory_mib), len(self.multiprocessors)) not in ((4, 4, 7), (3, 3, 4)):
-            raise ValueError("must have 4 gigabytes, 4 memory_mib and 7 multiprocessors, or 3, 3 and 4")
+            raise ValueError("gigabytes, memory_mib and multiprocessors must have 4, 4 and 7 entries, or 3, 3 and 4")
 
 
 class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -32,14 +32,14 @@ def describe(step: Step) -> str:
 
 
 def _describe_never(never: NeverRule) -> str:
-    what = f"{never.kind} {', '.join(never.names)}" + (" removed" if never.deleted else _with(never.match))
+    what = f"{never.kind} {', '.join(never.names)}" + (" removed" if never.deleted else with_fields(never.match))
     what += f" for {never.longer_than_s:g} s" if never.longer_than_s else ""
     if not never.more_than:
         return f"never: {what}"
     return f"never more than {never.more_than}{'' if never.deleted else ' at a time'}: {what}"
 
 
-def _with(match: dict[str, object]) -> str:
+def with_fields(match: dict[str, object]) -> str:
     """As `` with spec.unschedulable=true``."""
     return f" with {', '.join(_fields(match))}" if match else ""
 
@@ -84,7 +84,7 @@ def _expect(expect: Expect) -> str:
         return f"CPUs, memory and devices of {expect.container.pod}"
     if expect.objects is not None:
         number = "" if expect.objects.count is None else f": {counted(expect.objects.count, 'object')}"
-        return f"{expect.objects.kind} {', '.join(expect.objects.names)}{_with(expect.objects.match)}{number}"
+        return f"{expect.objects.kind} {', '.join(expect.objects.names)}{with_fields(expect.objects.match)}{number}"
     if expect.rejections is None:
         return ""
     reason = f" with reason {expect.rejections.reason}" if expect.rejections.reason else ""

@@ -8,6 +8,7 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.informer import Informer
 from purser.kube.resources import Raw, key_of
+from purser.lab.scenario.describe import with_fields
 from purser.lab.scenario.matching import MAX_NAMED_OBJECTS, difference
 from purser.lab.scenario.objects import find_kind, has_name
 from purser.lab.scenario.spec import NeverRule
@@ -79,9 +80,9 @@ class _WatchedRule:
         long = sorted(key for key, since in self._now.items() if self._time_left_s(since) <= 0)
         if len(long) > self._never.more_than and not self.problem:
             names, kind = ", ".join(long[:MAX_NAMED_OBJECTS]), self._never.kind
-            what = "removed" if self._never.deleted else f"with {self._never.match}"
+            what = " removed" if self._never.deleted else with_fields(self._never.match)
             after = f" for {self._never.longer_than_s:g} s" if self._never.longer_than_s else ""
-            self.problem = f"{len(long)} {kind} {what}{after}, but the limit is {self._never.more_than}: {names}"
+            self.problem = f"{len(long)} {kind}{what}{after}, but the limit is {self._never.more_than}: {names}"
 
     def _note(self, obj: Raw) -> None:
         self._now.setdefault(key_of(obj), self._clock.monotonic())

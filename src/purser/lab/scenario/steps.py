@@ -62,7 +62,9 @@ async def _refused(lab: Lab, refused: RefusedStep, folder: Path) -> None:
         await objects.apply(lab.client, objects.manifests(refused.apply, folder))
     except ApiError as error:
         if refused.contains not in str(error):
-            raise StepFailed(f"the manifest was refused with a different message: {error}") from error
+            raise StepFailed(
+                f"the manifest was refused, but without {refused.contains!r} in the message: {error}"
+            ) from error
         return
     raise StepFailed("the manifest was not refused")
 

@@ -233,8 +233,8 @@ function showMatches() {
   const empty = byId("empty");
   let text = "";
   if (order.length === 0) {
-    text = fleet.count > 0 ? "No GPU matches, and no pod on one does." : "No GPU is known here.";
-    text = hasArrived ? text : "The fleet is on its way…";
+    text = fleet.count > 0 ? "No GPU matches, nor does any pod that holds one." : "No node lists a GPU.";
+    text = hasArrived ? text : "Loading the fleet…";
   }
   setText(empty, text);
   empty.hidden = text === "";
@@ -393,7 +393,7 @@ function showDetails() {
   details.classList.toggle("is-empty", selected < 0);
   if (selected < 0) {
     if (view.gpu !== "" && hasArrived) {
-      hint.textContent = `The GPU ${view.gpu} is not here, or no longer.`;
+      hint.textContent = `The fleet does not have GPU ${view.gpu}, or no longer has it.`;
     } else {
       hint.textContent = "Select a GPU to see who holds it.";
     }

@@ -112,7 +112,7 @@ function podRows(gpu) {
 
 function podsOf(gpu) {
   if (gpu.state.pods.length === 0) {
-    return element("p", { class: "hint" }, "No pod holds any of it.");
+    return element("p", { class: "hint" }, "No pod holds any part of it.");
   }
   const head = element(
     "tr",

@@ -45,7 +45,7 @@ function showGone() {
     notice.id = GONE;
     notice.className = "notice";
     notice.setAttribute("role", "status");
-    notice.textContent = "What this page is about has gone. Below is what was last known of it.";
+    notice.textContent = "What this page shows no longer exists. Below is its last known state.";
     main.prepend(notice);
   }
 }

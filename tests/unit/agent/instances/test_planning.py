@@ -53,7 +53,7 @@ def test_what_is_in_the_way_goes_if_it_is_the_agents_own_and_unused() -> None:
             r"taken by GPU instance 7 \(2g.10gb at memory slice 2\), which Purser did not create",
         ),
         (there(HALF), set(), set(), "which Purser did not create"),
-        (there(TWO), {TWO}, {TWO}, "belongs to another pod"),
+        (there(TWO), {TWO}, {TWO}, "is allocated to another container"),
         (there(TWO, is_known=False), {TWO}, set(), "which Purser did not create"),
     ],
 )

@@ -107,15 +107,19 @@ async def _has(world, name, reason):
 async def test_a_pod_that_uses_a_gpu_without_a_grant_is_reported_once(world, kubelet, agent):
     b = world.uuids[1]
     stranger = await world.running(kubelet, "bare", counts={"main": 0})
-    world.processes.start(b, ProcessLoad(memory_mib=300), container=stranger)
+    process = world.processes.start(b, ProcessLoad(memory_mib=300), container=stranger)
     await eventually(lambda: _has(world, "bare", "GpuUsedWithoutGrant"))
     another = await world.running(kubelet, "another", counts={"main": 0})
     world.processes.start(b, ProcessLoad(memory_mib=200), container=another)
     await eventually(lambda: _has(world, "another", "GpuUsedWithoutGrant"))
     told = [each for each in (await world.client.list(EVENTS)).items if each.involved_object.name == "bare"]
     assert [(each.reason, each.message, each.count) for each in told] == [
-        ("GpuUsedWithoutGrant", f"The pod uses 300 MiB of memory on GPU 1 ({b}) without a grant", 1)
+        ("GpuUsedWithoutGrant", f"The pod uses 300 MiB of memory on GPU 1 ({b}), which it was not granted", 1)
     ]
+    world.processes.stop(process)
+    await eventually(lambda: _has(world, "bare", "GpuUseSettled"))
+    settled = dict(await world.events("bare"))["GpuUseSettled"]
+    assert settled == f"The pod no longer uses GPU 1 ({b}) without a grant for this GPU"
 
 
 async def test_an_over_user_is_reported_and_evicted_and_its_neighbour_is_not(world, kubelet, agent):

@@ -352,7 +352,7 @@ def test_what_cannot_be_cut_is_named(cut: Cut, create: Create) -> None:
     node = cut.node
     with pytest.raises(ValueError, match=r"does not support 1g.10: it supports 1g.5gb, .*7g.40gb"):
         create_mig(node.folder, 0, "1g.10")
-    with pytest.raises(ValueError, match=r"2g\.10gb cannot start at 1: must start at 0, 2, 4"):
+    with pytest.raises(ValueError, match=r"2g\.10gb cannot start at memory slice 1: must start at 0, 2, 4"):
         create_mig(node.folder, 0, "2g.10gb", start=1)
     with pytest.raises(ValueError, match=r"3g\.20gb does not support a compute instance with 4 slices"):
         create_mig(node.folder, 0, "3g.20gb", slices=4)

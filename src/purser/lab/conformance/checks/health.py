@@ -27,11 +27,11 @@ async def _check_unhealthy(subject: Subject) -> str:
 
 
 async def _check_new_stream(subject: Subject) -> None:
-    unhealthy, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
-    if unhealthy != set(stream.unhealthy):
+    unhealthy, listing = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
+    if unhealthy != set(listing.unhealthy):
         raise CheckFailed(
             "a new stream and the open one disagree about which devices are unhealthy: "
-            f"{some(unhealthy ^ set(stream.unhealthy))}"
+            f"{some(unhealthy ^ set(listing.unhealthy))}"
         )
 
 
@@ -57,7 +57,7 @@ async def _check_recovery(subject: Subject) -> str:
     seen = len(stream.lists)
     await _hook(subject, command, min(unhealthy))
     listing = await stream.until(
-        lambda listing: bool(unhealthy & set(listing.healthy)), "no list reported the device as healthy in time", seen
+        lambda listing: bool(unhealthy & set(listing.healthy)), "no list reported the device as healthy", seen
     )
     return some(unhealthy & set(listing.healthy))
 
