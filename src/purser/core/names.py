@@ -30,7 +30,8 @@ any of them takes no pods, False while some are degraded. And of the condition o
 
 AGENT_STOPPING = "the node's agent is stopping"
 NOT_LISTED = "no device plugin reports it to kubelet"
-UNSERVED_REASONS = frozenset({AGENT_STOPPING, NOT_LISTED})
+AGENT_AWAY = "the node's agent is not running, or is not registered with kubelet"
+UNSERVED_REASONS = frozenset({AGENT_STOPPING, AGENT_AWAY, NOT_LISTED})
 """Why a device is closed to new pods although nothing is known to be wrong with it."""
 
 UNHEALTHY_TAINT = "purser.dev/gpu-unhealthy"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from purser.core.device.resources import MIG_PREFIX, SHARED_SUFFIX
-from purser.core.names import UNSERVED_REASONS
+from purser.core.names import AGENT_AWAY, AGENT_STOPPING
 from purser.core.state import StateGpu, StateGpuHealth, StateNode
 
 
@@ -19,11 +19,12 @@ class Health(StrEnum):
     DISPUTED = "Disputed"
     PAUSED = "Paused"
     """Nothing is known to be wrong with it: its node's agent is being restarted or gone (nothing says since when), or
-    kubelet lists none of its resource."""
+    kubelet lists none of its devices."""
     CORDONED = "Cordoned"
     HEALTHY = "Healthy"
 
 
+_PAUSES = frozenset({AGENT_STOPPING, AGENT_AWAY})
 # Members of an enumeration are slow to look up, and there are a hundred thousand GPUs to count.
 _HEALTHY, _ALSO_HEALTHY = StateGpuHealth.HEALTHY, Health.HEALTHY
 _GRAVITY: Mapping[Health, int] = {health: place for place, health in enumerate(Health)}
@@ -82,7 +83,7 @@ def health_of(gpu: StateGpu) -> Health:
     """Of a GPU or a MIG device by itself."""
     if gpu.health is _HEALTHY:
         return _ALSO_HEALTHY
-    if gpu.health is StateGpuHealth.UNHEALTHY and gpu.reason in UNSERVED_REASONS:
+    if gpu.health is StateGpuHealth.UNHEALTHY and gpu.reason in _PAUSES:
         return Health.PAUSED
     return Health(gpu.health)
 

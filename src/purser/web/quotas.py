@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from operator import add
 
 from purser.adapters.quotas import quota_resources
@@ -134,11 +135,11 @@ def _percent_sign(per_device: int) -> str:
 
 
 def _row(quota: StateQuota, held: Iterable[tuple[StateGrant, Demand]]) -> QuotaRow:
-    if quota.family and quota.family not in _FAMILIES:
+    words = quota_resources(quota.family) if quota.family in {"", *_FAMILIES} else None
+    if words is None or quota.resource not in (words.memory, words.cores):
         return QuotaRow(quota, "", (), 0)  # of a scheduler that knows more
-    words = quota_resources(quota.family)
     units = {words.memory: " MiB" if words.unit_mib == 1 else "", words.cores: _percent_sign(words.per_device)}
     amounts = ((grant, words.spelled(quota.resource, demand) or 0) for grant, demand in held)
     holders = [QuotaHolder(grant.namespace, grant.pod, amount) for grant, amount in amounts if amount]
-    holders.sort(key=lambda each: (-each.amount, each.pod))
-    return QuotaRow(quota, units.get(quota.resource, ""), holders[:MAX_HOLDERS], max(len(holders) - MAX_HOLDERS, 0))
+    most = nsmallest(MAX_HOLDERS, holders, key=lambda each: (-each.amount, each.pod))
+    return QuotaRow(quota, units.get(quota.resource, ""), most, len(holders) - len(most))

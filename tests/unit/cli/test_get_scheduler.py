@@ -22,7 +22,7 @@ from purser.cli.shown_state import shown_of_state
 from purser.cli.watching import watch_scheduler
 from purser.core.mig import MigPlacement
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory, PartitionedGpu
-from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION, NOT_LISTED
+from purser.core.names import AGENT_AWAY, CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION
 from purser.core.state import StateGpuHealth
 from purser.kube import KubeError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
@@ -168,7 +168,7 @@ async def test_tables_are_those_of_a_kubeconfig(tmp_path):
             "default/one,team-b/two",
             "MIG mode is on, but",
             "Xid 79",
-            NOT_LISTED,
+            AGENT_AWAY,
         ):
             assert word in out
         _, out, _ = await get("nodes", "--no-headers")

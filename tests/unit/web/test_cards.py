@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.unit.top.states import cluster, gpu, grant, node
 
-from purser.core.names import AGENT_STOPPING, NOT_LISTED
+from purser.core.names import AGENT_AWAY, AGENT_STOPPING, NOT_LISTED
 from purser.core.state import StateGpuHealth
 from purser.web.cards import Health, device_name, health_of, mig_profile
 from purser.web.fleet import fleet_of, summary_of
@@ -54,7 +54,9 @@ def test_gpus_of_an_agent_that_restarts_are_paused_and_not_unhealthy():
     assert (found.unhealthy, found.paused) == (0, 1)
     (tile, _) = fleet_of(cluster((node("n", PAUSED, gpu(1)),)))["n"].gpus
     assert tile.state.health is health_of(PAUSED) is Health.PAUSED
-    assert health_of(msgspec.structs.replace(PAUSED, reason=NOT_LISTED)) is Health.PAUSED
+    assert health_of(msgspec.structs.replace(PAUSED, reason=AGENT_AWAY)) is Health.PAUSED
+    of_another_plugin = msgspec.structs.replace(PAUSED, reason=NOT_LISTED)
+    assert health_of(of_another_plugin) is Health.UNHEALTHY, "no agent of Purser's is missed there"
     lost = msgspec.structs.replace(PAUSED, reason="Xid 79")
     assert health_of(lost) is Health.UNHEALTHY
 

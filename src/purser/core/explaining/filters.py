@@ -67,7 +67,7 @@ class Listing(StrEnum):
     SOME = ""
     """kubelet has some of it, in use or not."""
     ZERO = "zero"
-    """kubelet keeps the name with 0: its device plugin has gone, or no device takes pods."""
+    """kubelet keeps the name with 0: its device plugin has gone, or offers no healthy device any more."""
     ABSENT = "absent"
     """No device plugin has listed it since the node has been there."""
 
@@ -127,7 +127,9 @@ def _missing_resource(asked: Amounts, allocatable: Amounts, used: Amounts) -> Fi
 def _listing(resource: str, allocatable: Amounts) -> Listing:
     if "/" not in resource or allocatable.get(resource):
         return Listing.SOME
-    return Listing.ZERO if resource in allocatable else Listing.ABSENT
+    if resource not in allocatable:
+        return Listing.ABSENT
+    return Listing.SOME if resource in WORDS else Listing.ZERO  # of amounts that agents list there may be none left
 
 
 def _same_vendor_resources(resource: str, allocatable: Amounts) -> tuple[str, ...]:

@@ -130,8 +130,10 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
             others = f", but {has} {some(found[0].instead)}" if found[0].instead else ""
             if found[0].listing is Listing.ABSENT:
                 return f"{lead} {has} no {about} at all{others}"
-            none = "its device plugin is not running there, or none of its devices takes pods"
-            return f"{lead} {'lists' if one else 'list'} 0 {about} ({none}){others}"
+            if others:
+                return f"{lead} {'lists' if one else 'list'} 0 {about}{others}"
+            none = "its device plugin is not running there, or offers no healthy device"
+            return f"{lead} {'lists' if one else 'list'} 0 {about} ({none})"
         case FilterReason.RESOURCES:
             asked, most = max(each.asked for each in found), max(each.free for each in found)
             return f"{lead} {'has' if one else 'have'} {_shortage(about, asked, most)}"

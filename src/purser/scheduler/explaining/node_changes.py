@@ -16,6 +16,7 @@ from purser.core.kubelet.report import decode as decode_report
 from purser.core.kubelet.report import encode as encode_report
 from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.kubernetes.taints import CORDON
+from purser.core.mig.listing import ids_by_resource
 from purser.core.model import Device
 from purser.core.names import (
     CORDON_ANNOTATIONS,
@@ -26,8 +27,10 @@ from purser.core.names import (
 )
 from purser.core.node.amounts import AMOUNTS
 from purser.core.node.cordons import cordoned_gpus, uncordon_annotations
+from purser.core.node.listing import lists_zero
 from purser.core.node.maintenance import cordoned_by, has_failed, maintenance_words, unfinished_upgrade
 from purser.core.placement import Reason
+from purser.core.wording import natural_sort_key
 from purser.kube.objects import Node
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.trial import ChangedNode, Trial
@@ -104,8 +107,10 @@ def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
 def running_agents(trial: Trial) -> Iterator[Suggestion]:
     """One node, the first by name, of those whose agent said that it stops, or of whose devices kubelet lists 0."""
     unlisted = [name for name, each in trial.refused.rejections.items() if each.listing is Listing.ZERO]
-    nodes = _nodes(trial, (*unlisted, *trial.refused_for(Reason.NOT_HEALTHY)))
-    for name, node in islice(trial.helpful_changes(map(_served, nodes)), 1):
+    names = sorted({*unlisted, *trial.refused_for(Reason.NOT_HEALTHY)}, key=natural_sort_key)
+    first, others = names[:_MAX_NODES], names[_MAX_NODES:]  # of thousands one is enough, and each costs
+    found = (each for part in (first, others) for each in trial.helpful_changes(map(_served, _nodes(trial, part))))
+    for name, node in islice(found, 1):
         text = f"Purser's agent runs on node {name} again"
         yield from trial.with_node(ChangeKind.AGENT, text, SuggestedChange(node=name), node)
 
@@ -146,8 +151,7 @@ def _with_gpus(node: Node, uuids: Collection[str]) -> ChangedNode[Uuids] | None:
 
 
 def _served(node: Node) -> ChangedNode[str] | None:
-    """With what its agent would list of the devices that it last published; None: it is not missed. Devices that are
-    cut on demand are left out: kubelet lists instances of them."""
+    """With what its agent would list of the devices that it last published; None: it is not missed."""
     try:
         inventory = published_inventory(node)
     except InventoryError:
@@ -159,13 +163,13 @@ def _served(node: Node) -> ChangedNode[str] | None:
     devices = tuple(
         replace(each, healthy=True, unhealthy_reason="") if each in back else each for each in inventory.devices
     )
-    slots: Counter[str] = Counter()
-    for each in devices:
-        if each.healthy and not each.mig_kind:
-            slots[each.resource] += each.slots
+    served = (ids_by_resource(each) for each in devices if each.healthy)
+    slots = Counter(resource for found in served for resource, ids in found.items() for _ in ids)
     usable = [each for each in back if each.takes_amounts and each.uuid not in inventory.cordoned]
     listed = {
-        name: str(slots[name]) if name in slots and amount == "0" else _with_more_devices(name, amount, usable)
+        name: str(slots[name])
+        if name in slots and lists_zero(node.status.allocatable, name)
+        else _with_more_devices(name, amount, usable)
         for name, amount in node.status.allocatable.items()
     }
     if not back and listed == node.status.allocatable:

@@ -118,7 +118,7 @@ def _node(
     if kind == "aligned":
         made["status"]["nodeInfo"] = {"kubeletVersion": "v1.30.0"}
     pods = _pods(chance, name, kind, devices, obstacles)
-    if devices and kind != "cut" and "agent" in obstacles and chance.random() < 0.7:
+    if devices and "agent" in obstacles and chance.random() < 0.7:
         made["status"]["allocatable"]["nvidia.com/gpu"] = "0"
     if are_listed and devices:
         made["status"]["allocatable"][ANY] = "0"
@@ -130,7 +130,7 @@ def _devices(chance: random.Random, name: str, kind: str, obstacles: frozenset[O
     facts: dict[str, Any] = {}
     if "unhealthy" in obstacles and chance.random() < 0.5:
         facts["healthy"] = False
-    elif "agent" in obstacles and kind != "cut" and chance.random() < 0.3:
+    elif "agent" in obstacles and chance.random() < 0.3:
         facts |= {"healthy": False, "unhealthy_reason": AGENT_STOPPING}
     match kind:
         case "shared":

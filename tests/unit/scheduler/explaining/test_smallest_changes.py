@@ -104,7 +104,7 @@ def test_what_an_agent_that_was_killed_leaves_is_said_and_its_return_is_offered(
     texts = [each.text for each in Explainer(cluster(*objects)).explain("default", "p").reasons]
     assert texts == [
         "1 node has no nvidia.com/gpu at all",
-        "1 node lists 0 nvidia.com/gpu (its device plugin is not running there, or none of its devices takes pods)",
+        "1 node lists 0 nvidia.com/gpu (its device plugin is not running there, or offers no healthy device)",
     ]
     assert changes(*objects)[ChangeKind.AGENT, ""].text == "Purser's agent runs on node n again"
 

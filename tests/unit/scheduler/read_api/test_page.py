@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
-from purser.core.names import CORDONED_GPUS_ANNOTATION, NOT_LISTED
+from purser.core.names import AGENT_AWAY, CORDONED_GPUS_ANNOTATION
 from purser.core.state import ClusterState, Rollout, StateGpuHealth, StateReplica
 from purser.kube import SystemClock
 from purser.kube.client import Listing
@@ -206,5 +206,5 @@ async def test_gpus_of_which_kubelet_lists_none_take_no_pods(world):
 
     cordoned, healthy = (StateGpuHealth.CORDONED, ""), (StateGpuHealth.HEALTHY, "")
     assert await healths("20") == [cordoned, healthy]
-    assert await healths("0") == [cordoned, (StateGpuHealth.UNHEALTHY, NOT_LISTED)]
+    assert await healths("0") == [cordoned, (StateGpuHealth.UNHEALTHY, AGENT_AWAY)]
     assert await healths("20") == [cordoned, healthy]
