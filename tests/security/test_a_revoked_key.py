@@ -51,7 +51,7 @@ async def test_a_pod_that_took_a_running_ones_name_gets_nothing_of_its(world, ku
         ids = kubelet.pods["default/runs"]["main"]
         await world.delete_pod("runs")
         await world.pod("runs", counts={"main": 1})
-        with pytest.raises(Rejected, match="has no grant"):
+        with pytest.raises(Rejected, match="has no valid grant"):
             await kubelet.pre_start(ids)
 
 

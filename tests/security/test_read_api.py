@@ -87,7 +87,7 @@ async def test_a_scheduler_answers_those_whom_the_api_server_vouches_for():
                 assert found[::2] == (200, '{"events":[],"api_version":"v1"}')
                 for query in ("", "?other=x", "?name=", "?uid=u,involvedObject.name=p", "?name=a%3Db"):
                     status, _, said = await get(f"{part}/events{query}", Authorization="Bearer viewer")
-                    assert (status, "name the object" in said) == (400, True), query
+                    assert (status, "specify the object" in said) == (400, True), query
                 for query in ("limit=0", "limit=501", "continue=%0A", "continue=a%2Fb%2Fc"):
                     status, _, said = await get(f"/v1/nodes?{query}", Authorization="Bearer viewer")
                     assert (status, said.startswith(f"{query.partition('=')[0]} must be ")) == (400, True)
