@@ -173,7 +173,7 @@ def gpus(
         return [row for row in chosen if state is None or is_in_state(row, state)]
 
     options = TableOptions(source, sort_by, output, not no_headers, watch)
-    empty = "No GPU matches." if any((node, model, state, selector)) else "No node has published GPUs."
+    empty = _nothing("GPU", source, is_chosen=any((node, model, state, selector)))
     document = get_tables.gpu_document if source.api is None else shown_state.told_gpu_document
     _present(options, rows, lambda _: get_tables.gpu_columns(), document, empty)
 
@@ -274,7 +274,7 @@ def nodes(
         shows_gpus=True,
     )
     options = TableOptions(source, sort_by, output, not no_headers, watch)
-    empty = "No node matches." if any((node, model, selector)) else "No node has published GPUs."
+    empty = _nothing("node", source, is_chosen=any((node, model, selector)))
     document = get_tables.node_document if source.api is None else shown_state.told_node_document
     _present(options, rows, lambda _: get_tables.node_columns(), document, empty)
 
@@ -325,6 +325,12 @@ def _told_namespace_rows(source: GetSource, api: "ReadApi") -> "list[NamespaceRo
     state = ask_state(api)
     waiting = Counter(each.namespace for each in state.waiting)
     return namespace_rows(View(source).of_state(state), waiting, told_limits(state))
+
+
+def _nothing(what: str, source: GetSource, *, is_chosen: bool) -> str:
+    """What is said where no GPU or node is shown. ``is_chosen``: whether options choose some of them."""
+    shown = " shown to you" if source.api is not None and source.api.namespace else ""
+    return f"No {what}{shown} matches." if is_chosen else f"No node{shown} has published GPUs."
 
 
 def _of_scheduler(namespace: str | None, scheduler: str | None) -> str | None:

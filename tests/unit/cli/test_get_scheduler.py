@@ -19,12 +19,12 @@ from tests.unit.top import states
 
 from purser.cli import get_tables
 from purser.cli.output import FAILED, MISUSED, OutputFormat
-from purser.cli.shown_state import shown_of_state
+from purser.cli.shown_state import is_partial, shown_of_state
 from purser.cli.watching import watch_scheduler
 from purser.core.mig import MigPlacement
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory, PartitionedGpu
 from purser.core.names import CORDONED_GPUS_ANNOTATION, INVENTORY_ANNOTATION, NOT_LISTED
-from purser.core.state import StateGpuHealth
+from purser.core.state import StateCutGpu, StateGpuHealth
 from purser.kube import KubeError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import NAMESPACES, NODES, PODS
@@ -269,6 +269,35 @@ async def test_readers_of_one_namespace_see_of_gpus_in_mig_mode_those_of_their_o
         assert [gpu["uuid"] for gpu in json.loads(out)[0]["cut"]] == ["GPU-cut"]
         code, out, _ = await get("namespaces", "-n", "default", "--no-headers")
         assert (code, out.split()[:4]) == (0, ["default", "2", "0", "0.62"]), "a part of the whole GPU"
+
+
+async def test_readers_of_a_namespace_without_gpus_are_told_that_some_may_not_be_shown(tmp_path):
+    async with filled(tmp_path) as (scheduler, get, _):
+        scheduler.world.api.intercept(reviewed("pods of only-limited"))
+        for *words, nothing in (
+            ("gpus", "No node shown to you has published GPUs.\n"),
+            ("nodes", "No node shown to you has published GPUs.\n"),
+            ("gpus", "--state=free", "No GPU shown to you matches.\n"),
+            ("nodes", "--model=A100", "No node shown to you matches.\n"),
+        ):
+            assert await get(*words, "-n", "only-limited") == (0, "", nothing)
+
+
+def test_a_state_is_partial_where_it_has_no_gpu_but_those_that_pods_hold():
+    on_node, held_cut, other_cut = states.node("n"), cut("GPU-cut"), cut("GPU-other")
+    device = msgspec.structs.replace(states.gpu(), parent="GPU-cut")
+    with_cut = msgspec.structs.replace(states.node("n", device), cut_gpus=(held_cut,))
+    grants = (states.grant("p"),)
+    assert is_partial(states.cluster((on_node,), grants))
+    assert is_partial(states.cluster((with_cut,), grants))
+    assert not is_partial(states.cluster((on_node, states.node("m", states.gpu(1))), grants))
+    with_both = msgspec.structs.replace(with_cut, cut_gpus=(held_cut, other_cut))
+    assert not is_partial(states.cluster((with_both,), grants)), "nobody holds a device of GPU-other"
+    assert not is_partial(states.cluster())
+
+
+def cut(uuid):
+    return StateCutGpu(uuid, 1, "A100", 40000)
 
 
 async def test_readers_of_one_namespace_who_may_list_nodes_see_all_gpus(tmp_path):
