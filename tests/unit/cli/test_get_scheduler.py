@@ -17,6 +17,8 @@ from tests.unit.kube.servers import HastyClock, running
 from tests.unit.scheduler.extender_world import eventually
 from tests.unit.top import states
 
+from purser.adapters import snapshot
+from purser.cli import get as get_module
 from purser.cli import get_tables
 from purser.cli.output import FAILED, MISUSED, OutputFormat
 from purser.cli.shown_state import is_partial, shown_of_state
@@ -91,14 +93,14 @@ async def add_node(world, name):
     await eventually(lambda: world.cache.fleet.node(name) is not None)
 
 
-async def add_pod(world, namespace, name, node="", **limits):
+async def add_pod(world, namespace, name, node="", scheduler="purser-scheduler", **limits):
     asked = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", **limits}
     container = {"name": "c", "image": "i", "resources": {"limits": {k: v for k, v in asked.items() if v}}}
     pod = await world.client.create(
         PODS,
         {
             "metadata": {"name": name, "namespace": namespace},
-            "spec": {"schedulerName": "purser-scheduler", "containers": [container]},
+            "spec": {"schedulerName": scheduler, "containers": [container]},
         },
     )
     await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid) is not None)
@@ -304,6 +306,44 @@ async def test_readers_of_one_namespace_who_may_list_nodes_see_all_gpus(tmp_path
     async with filled(tmp_path) as (_, get, get_of_cluster):
         code, out, err = await get("nodes", "-n", "team-b")
         assert (code, out, err) == await get_of_cluster("nodes")
+
+
+async def test_of_pods_that_wait_only_those_of_the_scheduler_that_is_asked_are_counted(tmp_path):
+    async with filled(tmp_path) as (scheduler, get, get_of_cluster):
+        await add_pod(scheduler.world, "team-b", "of-others", scheduler="default-scheduler")
+        waiting = []
+        for ask in (get, get_of_cluster):
+            _, out, _ = await ask("namespaces", "-o", "json")
+            waiting.append({each["namespace"]: each["waiting"] for each in json.loads(out)})
+        assert [each["team-b"] for each in waiting] == [1, 2]
+        told = "With --scheduler, WAITING counts only the pods of Purser's scheduler."
+        assert told in get_module.NAMESPACES_HELP.replace("\n", " ")
+
+
+async def test_nodes_whose_inventory_cannot_be_read_are_left_out(tmp_path):
+    """Only a kubeconfig tells which, and an event of the node."""
+    async with filled(tmp_path) as (scheduler, get, get_of_cluster):
+        world = scheduler.world
+        before = await get("nodes")
+        assert before[0::2] == (0, "")
+        await world.client.create(NODES, {"metadata": {"name": "bad", "annotations": {INVENTORY_ANNOTATION: "{"}}})
+        await eventually(lambda: world.cache.node("bad") is not None)
+        assert await get("nodes") == before
+        code, out, err = await get_of_cluster("nodes")
+        assert (code, out) == before[:2]
+        assert "purser: node bad: " in err
+
+
+async def test_the_view_of_gpushare_shows_nodes_and_pods_of_one_reading(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(snapshot, "fleet_of", lambda *of, real=snapshot.fleet_of: made.append(of) or real(*of))
+    async with filled(tmp_path) as (_, _, get_of_cluster):
+        code, out, err = await get_of_cluster("gpus", "--view", "gpushare")
+        assert (code, err, len(made)) == (0, "", 1)
+        assert out.splitlines()[1].split()[:4] == ["a1", "unknown", "2/7", "0/7"]
+        code, out, _ = await get_of_cluster("gpus", "--view", "gpushare", "-o", "wide")
+        assert (code, len(made)) == (0, 2)
+        assert ["two", "team-b", "1", "0"] in [line.split() for line in out.splitlines()]
 
 
 async def test_a_scheduler_that_is_away_is_an_error_in_a_line(tmp_path):
