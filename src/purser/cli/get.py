@@ -51,10 +51,11 @@ app = typer.Typer(
 )
 
 _SCHEDULER_HELP = """With --scheduler, the command queries the read API of Purser's scheduler instead (see "Read API" in
-the documentation). If you add --namespace, the right to list the pods in that namespace is enough."""
+the documentation). If you add --namespace, permission to list the pods in that namespace is enough."""
 _SCHEDULER_EXAMPLE = "--scheduler https://localhost:8445 --token-file token --certificate-authority ca.crt"
-_EXIT_CODES_HELP = """Exit code: 0 the list is shown; 1 the cluster did not answer, or a node that you named does not
-exist or has no GPUs; 2 wrong usage, or a kubeconfig that cannot be used."""
+_UNUSABLE_HELP = "2 wrong usage, or a kubeconfig, token file or CA file that cannot be used."
+_EXIT_CODES_HELP = f"""Exit code: 0 the list is shown; 1 the cluster or the scheduler did not answer, or a node that you
+named does not exist or has no GPUs; {_UNUSABLE_HELP}"""
 
 GPUS_HELP = f"""List GPUs and how much of each GPU is held by pods.
 
@@ -81,8 +82,8 @@ were granted twice, and grants that nodes refused. -o wide also shows which comp
 
 {_SCHEDULER_HELP} --selector and --check then cannot be used.
 
-Exit code: 0 the list is shown, or with --check all records agree; 1 the cluster did not answer, a node that you named
-does not exist or has no GPUs, or --check found records that differ; 2 wrong usage, or a kubeconfig that cannot be used.
+Exit code: 0 the list is shown, or with --check all records agree; 1 the cluster or the scheduler did not answer, a node
+that you named does not exist or has no GPUs, or --check found records that differ; {_UNUSABLE_HELP}
 
 Example: purser get grants -n team-a -o json
 
@@ -103,11 +104,12 @@ Example: purser get nodes -l topology.kubernetes.io/zone=a -o yaml
 NAMESPACES_HELP = f"""List each namespace's GPU usage, quota and number of waiting pods.
 
 GPUS is the memory that the namespace's pods hold, expressed as a number of whole GPUs. MEMORY and CORES show held/limit
-if a ResourceQuota has limits.nvidia.com/gpumem or limits.nvidia.com/gpucores.
+if a ResourceQuota has limits.nvidia.com/gpumem or limits.nvidia.com/gpucores. With --scheduler, WAITING counts only the
+pods of Purser's scheduler.
 
 {_SCHEDULER_HELP}
 
-Exit code: 0 the list is shown; 1 the cluster did not answer; 2 wrong usage, or a kubeconfig that cannot be used.
+Exit code: 0 the list is shown; 1 the cluster or the scheduler did not answer; {_UNUSABLE_HELP}
 
 Example: purser get namespaces --sort-by -gpus
 """
@@ -173,7 +175,7 @@ def gpus(
         return [row for row in chosen if state is None or is_in_state(row, state)]
 
     options = TableOptions(source, sort_by, output, not no_headers, watch)
-    empty = "No GPU matches." if any((node, model, state, selector)) else "No node has published GPUs."
+    empty = _nothing("GPU", source, is_chosen=any((node, model, state, selector)))
     document = get_tables.gpu_document if source.api is None else shown_state.told_gpu_document
     _present(options, rows, lambda _: get_tables.gpu_columns(), document, empty)
 
@@ -274,7 +276,7 @@ def nodes(
         shows_gpus=True,
     )
     options = TableOptions(source, sort_by, output, not no_headers, watch)
-    empty = "No node matches." if any((node, model, selector)) else "No node has published GPUs."
+    empty = _nothing("node", source, is_chosen=any((node, model, selector)))
     document = get_tables.node_document if source.api is None else shown_state.told_node_document
     _present(options, rows, lambda _: get_tables.node_columns(), document, empty)
 
@@ -325,6 +327,12 @@ def _told_namespace_rows(source: GetSource, api: "ReadApi") -> "list[NamespaceRo
     state = ask_state(api)
     waiting = Counter(each.namespace for each in state.waiting)
     return namespace_rows(View(source).of_state(state), waiting, told_limits(state))
+
+
+def _nothing(what: str, source: GetSource, *, is_chosen: bool) -> str:
+    """What is said where no GPU or node is shown. ``is_chosen``: whether options choose some of them."""
+    shown = " shown to you" if source.api is not None and source.api.namespace else ""
+    return f"No {what}{shown} matches." if is_chosen else f"No node{shown} has published GPUs."
 
 
 def _of_scheduler(namespace: str | None, scheduler: str | None) -> str | None:
@@ -395,17 +403,15 @@ def _check(source: GetSource, namespace: str | None, output: OutputFormat, *, he
 
 
 def _show_gpushare(source: GetSource, output: OutputFormat) -> None:
-    from purser.adapters.snapshot import fleet_of, read_gpushare, read_objects
+    from purser.adapters.snapshot import read_gpushare, read_objects
     from purser.cli.gpushare_view import gpushare_details, gpushare_table, listed_unit_mib
 
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--view gpushare supports only table output: omit --output, or use -o wide", MISUSED)
     addresses, memory, gpus = ask(source, read_gpushare)
-    objects = ask(source, read_objects)
-    View(source).of_objects(*objects)
-    fleet, _ = fleet_of(*objects)
-    unit_mib = listed_unit_mib(memory, gpus)
+    shown = View(source).of_objects(*ask(source, read_objects))
+    nodes, unit_mib = shown.nodes.values(), listed_unit_mib(memory, gpus)
     if output is OutputFormat.WIDE:
-        print(gpushare_details(fleet, fleet.ledger.grants(), addresses, unit_mib))
+        print(gpushare_details(nodes, shown.grants, addresses, unit_mib))
     else:
-        print(gpushare_table(fleet, addresses, unit_mib))
+        print(gpushare_table(nodes, addresses, unit_mib))

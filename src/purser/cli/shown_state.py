@@ -54,9 +54,14 @@ def shown_of_state(state: ClusterState) -> ShownCluster:
 
 
 def is_partial(state: ClusterState) -> bool:
-    """Whether the state of a namespace's reader may have those GPUs alone that the namespace's pods hold."""
+    """Whether the state of a namespace's reader, as far as it can be told, has those GPUs alone that the namespace's
+    pods hold, and those in MIG mode of whose devices they hold some."""
     held = {share.gpu for grant in state.grants for part in grant.containers for share in part.shares}
-    return all(gpu.uuid in held for node in state.nodes for gpu in node.gpus)
+    parents = {gpu.parent for node in state.nodes for gpu in node.gpus if gpu.uuid in held}
+    return bool(state.nodes) and all(
+        all(gpu.uuid in held for gpu in node.gpus) and all(gpu.uuid in parents for gpu in node.cut_gpus)
+        for node in state.nodes
+    )
 
 
 def told_gpu_document(row: GpuRow) -> dict[str, Any]:

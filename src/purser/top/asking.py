@@ -39,6 +39,8 @@ Key = TypeVar("Key", bound=Hashable)
 POLL_INTERVAL_S = 2.0
 WAIT_S = 30
 """For how long a request waits for a change: the most that the API allows."""
+NO_WAIT_S = 300.0
+"""For how long to poll after a request that waited has failed: a proxy may end all requests that take so long."""
 ANSWER_TIMEOUT_S = 30.0
 MAX_STATE_ANSWER_BYTES = 256 << 20
 """100 000 GPUs with a pod on each have some 90 MiB."""
@@ -48,8 +50,8 @@ MAX_OBJECT_ANSWER_BYTES = 512 << 10
 """50 events, each with a message of a thousand characters that JSON has to escape, have some 300 KiB."""
 MAX_OBJECTS = 64
 """Nodes whose details are kept, for as long as they are new; as many pods, and objects with events."""
-_NO_PLACE_TO_WAIT = (429, 503)
-"""Answers where this user, or all together, have too many requests that wait."""
+_CAN_WAIT_LATER = (401, 403, 429, 503)
+"""Answers that do not tell whether requests can wait: the token has expired, or there are too many that wait."""
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
 
@@ -255,7 +257,7 @@ class StateReader:
             )  # for the next attempt: the file may have the next CA by now
             raise KubeError(f"{url} has a certificate that is not trusted: {brief(error)}") from error
         except TimeoutError as error:
-            raise KubeError(f"{url} did not answer within {ANSWER_TIMEOUT_S:g} s") from error
+            raise KubeError(f"{url} did not answer within {ANSWER_TIMEOUT_S + wait_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise KubeError(f"{url} cannot be reached: {brief(connection_failure(error))}") from error
         except UnreadableError as error:
@@ -275,6 +277,8 @@ class PolledScheduler:
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
+        self._waits_from_s = 0.0
+        """On the clock."""
         self._nodes: Recent[str, SharedAnswer[NodeDetails | None]] = Recent(MAX_OBJECTS)
         self._pods: Recent[tuple[str, str], SharedAnswer[PodDetails | None]] = Recent(MAX_OBJECTS)
         self._events: Recent[tuple[object, ...], SharedAnswer[StateEvents | None]] = Recent(MAX_OBJECTS)
@@ -301,14 +305,19 @@ class PolledScheduler:
             await self._clock.sleep(POLL_INTERVAL_S)
 
     async def _read(self) -> ClusterState:
-        if self._waits and self.state is not None and not self.problem:
+        """A wait that fails says little: the state is read without one, and what that says counts."""
+        is_known = self.state is not None and not self.problem
+        is_cut = False
+        if self._waits and is_known and self._clock.monotonic() >= self._waits_from_s:
             try:
                 return await self._reader.read(WAIT_S)  # beside other answers: the scheduler does not count it as one
-            except ReadAnswerError as error:
-                if error.status not in _NO_PLACE_TO_WAIT:
-                    raise
+            except KubeError as error:
+                is_cut = not (isinstance(error, ReadAnswerError) and error.status in _CAN_WAIT_LATER)
         async with self._one_by_one:
-            return await self._reader.read()
+            state = await self._reader.read()
+        if is_cut:
+            self._waits_from_s = self._clock.monotonic() + NO_WAIT_S
+        return state
 
     async def rollout(self) -> Rollout:
         """Asked of the scheduler once for all who look at it."""

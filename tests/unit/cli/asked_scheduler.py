@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.unit.kube.certificates import Authority
+from tests.unit.kube.servers import port_of_nobody
 from tests.unit.scheduler.extender_world import World, replica, server
 
 from purser.core.state import StateReplica
@@ -60,10 +61,9 @@ async def asked_scheduler(folder: Path, *, places_pods: bool = True) -> AsyncIte
 @asynccontextmanager
 async def scheduler_to_ask(folder: Path, *, places_pods: bool = True) -> AsyncIterator[AskedScheduler]:
     """The same before its read API starts: nobody listens at its port."""
-    async with _replica(folder) as (world, authority):
-        async with _serving(world, authority, folder, 0, places_pods) as port:
-            pass  # the system gives a port that is free
-        yield AskedScheduler(world, authority, folder, port, places_pods)
+    with port_of_nobody() as port:
+        async with _replica(folder) as (world, authority):
+            yield AskedScheduler(world, authority, folder, port, places_pods)
 
 
 @asynccontextmanager

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from tests.unit.cli.typed import beside
 from tests.unit.kube.certificates import Authority
-from tests.unit.kube.servers import StandingClock, serving
+from tests.unit.kube.servers import HastyClock, StandingClock, running, serving
 
-from purser.core.state import PodDetails, StateEvent, StateEvents, StateReplica, StateStep, rollout
+from purser.core.state import ClusterState, PodDetails, StateEvent, StateEvents, StateReplica, StateStep, rollout
 from purser.kube import ConfigError, KubeError, SystemClock
 from purser.top import asking
 from purser.top.asking import (
@@ -108,13 +108,47 @@ async def test_what_a_replica_notes_is_printed_and_is_said_of_its_pods(tmp_path)
             assert output == "json" or out.startswith("default/odd waits: the reason is unknown\n")
 
 
-class HastyClock(SystemClock):
-    async def sleep(self, seconds):
-        await asyncio.sleep(0)
+class PassingClock(HastyClock):
+    """Its time is what was slept."""
+
+    def monotonic(self):
+        return sum(self.slept)
+
+
+def waited_for(asked, answers):
+    """Answers in turn, to requests whose ``?wait=`` is put into ``asked``; a number is a status. Afterwards, an event
+    is set, and there is no answer."""
+    has_all = asyncio.Event()
+
+    async def handle(request):
+        asked.append(request.query.get("wait", ""))
+        if len(asked) > len(answers):
+            has_all.set()
+            await asyncio.Event().wait()
+        answer = answers[len(asked) - 1]
+        if answer == "closed":
+            request.transport.close()
+        if not isinstance(answer, ClusterState):
+            return web.Response(status=answer if isinstance(answer, int) else 500)
+        return web.Response(body=msgspec.json.encode(answer), headers={"ETag": '"1"'})
+
+    return handle, has_all
+
+
+async def seen_while_waiting(tmp_path, answers):
+    """What requests waited for, and what is seen of the state and of what is wrong."""
+    asked, seen = [], []
+    handle, has_all = waited_for(asked, answers)
+    async with reading(tmp_path, handle) as (reader, api):
+        source = PolledScheduler(reader, api, PassingClock(), waits=True)
+        follow = source.run(lambda: seen.append((source.state.sequence, source.problem.rpartition(": ")[0][-12:])))
+        async with running(follow), asyncio.timeout(20):
+            await has_all.wait()
+    return asked, seen
 
 
 async def test_changes_are_waited_for_as_long_as_the_scheduler_has_places_and_answers(tmp_path):
-    """An outage, or too many who wait, makes it poll for once."""
+    """Too many who wait, an expired token or an outage makes it poll for once."""
     newer = msgspec.structs.replace(STATE, sequence=2)
     answers = [
         ("", STATE),
@@ -123,44 +157,40 @@ async def test_changes_are_waited_for_as_long_as_the_scheduler_has_places_and_an
         ("", 304),
         ("30", 503),
         ("", 304),
-        ("30", 500),
-        ("", 502),
-        ("", 304),
         ("30", newer),
         ("30", 401),
-        ("", newer),
+        ("", 304),
+        ("30", 500),
+        ("", 502),
+        ("", 504),
+        ("", STATE),
+        ("30", 304),
     ]
-    asked, has_all = [], asyncio.Event()
+    asked, seen = await seen_while_waiting(tmp_path, [answer for _, answer in answers])
+    assert asked == [*(wait for wait, _ in answers), "30"]
+    assert seen == [(1, ""), (2, ""), (2, "answered 502"), (2, "answered 504"), (1, "")]
 
-    async def handle(request):
-        asked.append(request.query.get("wait", ""))
-        if len(asked) > len(answers):
-            has_all.set()
-            await asyncio.Event().wait()
-        _, answer = answers[len(asked) - 1]
-        if isinstance(answer, int):
-            return web.Response(status=answer)
-        return web.Response(body=msgspec.json.encode(answer), headers={"ETag": '"1"'})
 
-    async with reading(tmp_path, handle) as (reader, api):
-        seen = []
-        source = PolledScheduler(reader, api, HastyClock(), waits=True)
-        running = asyncio.ensure_future(
-            source.run(lambda: seen.append((source.state.sequence, source.problem.rpartition(": ")[0][-12:])))
-        )
-        async with asyncio.timeout(20):
-            await has_all.wait()
-        running.cancel()
-        assert asked == [*(wait for wait, _ in answers), "30"]
-        assert seen == [
-            (1, ""),
-            (1, "answered 500"),
-            (1, "answered 502"),
-            (1, ""),
-            (2, ""),
-            (2, "answered 401"),
-            (2, ""),
-        ]
+@pytest.mark.parametrize("cut", [[504], ["closed"] * 2])
+async def test_where_a_proxy_cuts_requests_that_wait_changes_are_polled_for(tmp_path, cut):
+    """aiohttp sends a request again by itself, once, where a connection that it had was closed."""
+    newer = msgspec.structs.replace(STATE, sequence=2)
+    polls, waits = round(asking.NO_WAIT_S / POLL_INTERVAL_S), ["30"] * len(cut)
+    answers = [STATE, *cut, *([304] * (polls - 1)), newer, *cut, 304, 304]
+    asked, seen = await seen_while_waiting(tmp_path, answers)
+    assert asked == ["", *waits, *([""] * polls), *waits, "", "", ""]
+    assert seen == [(1, ""), (2, "")], "not an outage"
+
+
+async def test_an_answer_that_does_not_come_is_an_error_that_names_the_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "ANSWER_TIMEOUT_S", -0.75)  # with the second that the request waits: 0.25
+
+    async def handle(_):
+        await asyncio.Event().wait()
+
+    async with reading(tmp_path, handle) as (reader, _):
+        with pytest.raises(KubeError, match=r"/v1/state did not answer within 0\.25 s$"):
+            await reader.read(1)
 
 
 async def test_a_node_is_asked_about_once_for_all_who_look_at_it(tmp_path):
