@@ -192,7 +192,7 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
     yield info
     healthy = GaugeMetricFamily(
         "purser_device_healthy",
-        "1 while the GPU is open to new pods, else 0; reason: why the GPU is closed.",
+        "1 while the device is healthy, 0 while it is unhealthy, so that new pods do not get it; reason: why.",
         labels=["uuid", "reason"],
     )
     for device in devices:

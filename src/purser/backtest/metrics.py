@@ -85,7 +85,7 @@ async def history_of_metrics(
     asked = _MetricsReader(prometheus, selector)
     begin_s = end_s - window_s
     for until_s, span_s in _split_window(begin_s, end_s):
-        tick(f"{(until_s - begin_s) / window_s:.0%} of the metrics")
+        tick(f"reading metrics: {(until_s - span_s - begin_s) / window_s:.0%}")
         await asked.chunk(until_s, span_s)
     await asked.finish(end_s)
     # Subqueries look once a minute, and not at the very end.

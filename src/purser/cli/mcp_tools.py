@@ -23,6 +23,7 @@ from purser.cli.why_workloads import named, resource_of, workload_lines
 from purser.core.decoding import brief
 from purser.core.planning import RoomRequest
 from purser.core.planning import plan as planned
+from purser.core.wording import some
 from purser.kube import Client, ClusterConfig, ConfigError, KubeError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.workloads import WORKLOADS
@@ -36,8 +37,6 @@ MAX_ENTRIES = 100
 
 MAX_SNAPSHOT_BYTES = 256 * 1024
 """Of an answer: some 100 pods on 30 nodes."""
-MAX_NAMED = 8
-"""Objects of a manifest in a message."""
 
 
 class Listing(StrEnum):
@@ -99,9 +98,11 @@ class ClusterTools:
         by_name = [(each, (each.name, f"{each.kind}/{each.name}".lower())) for each in found]
         chosen = [each for each, names in by_name if name is None or name in names or name.lower() in names]
         if len(chosen) != 1:
-            names = ", ".join(f"{each.kind}/{each.name}" for each in found[:MAX_NAMED])
-            which = "several objects" if chosen else f"no object named {name}"
-            raise ToolFailure(f"the manifest has {which}: name must be one of {names}")
+            names = [f"{each.kind}/{each.name}" for each in found]
+            if len(set(names)) < len(names) and len(chosen) > 1 and name is not None:
+                raise ToolFailure(f"the manifest has several pods or pod templates named {name}: pass only one of them")
+            which = "several pods or pod templates" if chosen else f"no pod or pod template named {name}"
+            raise ToolFailure(f"the manifest has {which}: set the argument name to one of {some(names)}")
         (asked,) = chosen
 
         async def read(client: Client) -> dict[str, Any]:

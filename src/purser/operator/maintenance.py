@@ -29,7 +29,7 @@ from purser.operator.model import (
     PlannedChanges,
     changes,
 )
-from purser.operator.names import DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
+from purser.operator.names import LABEL_TRUE, UPGRADE_DRAIN_SKIP_LABEL
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy
 from purser.operator.reasons import OperatorReason
 
@@ -181,7 +181,7 @@ def drained_pods(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeW
 
 
 def _is_drained(pod: NodeWorkload) -> bool:
-    is_skipped = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == DEPLOY
+    is_skipped = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == LABEL_TRUE
     return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not is_skipped
 
 

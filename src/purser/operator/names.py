@@ -78,7 +78,7 @@ OPENED_BOOT_ANNOTATION = "purser.dev/opened-boot"
 LET_IN_ANNOTATION = "purser.dev/operands-let-in"
 """On a node: when an operand was last let in; RFC 3339. One whose pod does not appear for long after that fails."""
 
-DEPLOY = "true"
+LABEL_TRUE = "true"
 PAUSED_FOR_UPGRADE = "paused-for-driver-upgrade"
 PAUSED_FOR_MIG = "paused-for-mig-change"
 

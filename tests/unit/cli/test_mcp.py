@@ -78,7 +78,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             found = await asking.call_tool("why_manifest", {"manifest": both, "name": "deployment/new"})
             assert found.structured_content["text"].startswith("default/new")
             several = await asking.call_tool("why_manifest", {"manifest": both, "name": "new"})
-            assert "name must be one of Deployment/new, StatefulSet/new" in said(several)
+            assert "set the argument name to one of Deployment/new, StatefulSet/new" in said(several)
 
             for anonymize in (True, False):
                 taken = await asking.call_tool("snapshot", {"anonymize": anonymize})
@@ -115,7 +115,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
                 ("why", {"pod": ""}, "at least 1 character"),
                 ("why", {}, "required"),
                 ("why_manifest", {"manifest": "kind: Secret"}, "the manifest"),
-                ("why_manifest", {"manifest": manifest, "name": "other"}, "name must be one of Pod/new"),
+                ("why_manifest", {"manifest": manifest, "name": "other"}, "set the argument name to one of Pod/new"),
                 ("get", {"what": "secrets"}, "'gpus', 'grants', 'nodes'"),
                 ("plan_free", {"gpus": 0}, "greater than or equal to 1"),
                 ("plan_free", {"gpus": 9}, "no schedulable node has 9 usable GPUs"),

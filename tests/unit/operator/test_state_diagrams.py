@@ -30,7 +30,7 @@ from purser.operator.mig import advance as advance_mig
 from purser.operator.mig.states import MigChange, MigFleet, StepName, current_change, record
 from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
 from purser.operator.names import (
-    DEPLOY,
+    LABEL_TRUE,
     OPENED_BOOT_ANNOTATION,
     UPGRADE_RESTART_ONLY_ANNOTATION,
     UPGRADE_STEP_START_ANNOTATION,
@@ -157,7 +157,7 @@ def gate_transitions() -> Transitions:
     (whole,) = cluster.fleet().node_progress
     removals = (None, DriverRemoval(users=("team/w",)), DriverRemoval(users=()))
     for operand, ready, boot, excluded, removal in product(whole.operands, NO, ("", "one", "two"), NO, removals):
-        for label, pause in product((None, DEPLOY, *PAUSES), (None, *PAUSES)):
+        for label, pause in product((None, LABEL_TRUE, *PAUSES), (None, *PAUSES)):
             labels = {operand.deploy_label: label} if label is not None else {}
             opened = {OPENED_BOOT_ANNOTATION: "one"} if boot else {}
             node = msgspec.structs.replace(whole.node, labels=labels, annotations=opened, boot_id=boot)
@@ -170,7 +170,7 @@ def gate_transitions() -> Transitions:
             progress = msgspec.structs.replace(progress, operands=operands)
             after = gate_patch(progress, pause, (), START).labels.get(operand.deploy_label, label)
             if boot and after != label:  # without it the label is another operator's
-                found.add(tuple({None: "closed", DEPLOY: "open"}.get(each, each) for each in (label, after)))
+                found.add(tuple({None: "closed", LABEL_TRUE: "open"}.get(each, each) for each in (label, after)))
     return found
 
 

@@ -42,9 +42,10 @@ class DriverProbe:
             output, complaint = process.communicate(timeout=LOOK_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             self._end(process)
-            raise _failed(error) from error
+            raise _failed(f"no answer within {LOOK_TIMEOUT_S:g} s") from error
         if process.returncode:
-            raise _failed(complaint.decode(errors="replace").strip().rpartition("\n")[2])
+            words = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+            raise _failed(words or _ending(process.returncode))
         return tuple(line or None for line in output.decode(errors="replace").split("\n")[:-1])
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
@@ -56,6 +57,10 @@ class DriverProbe:
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+def _ending(returncode: int) -> str:
+    return f"killed by signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
 
 
 def _failed(cause: object) -> DriverError:

@@ -46,5 +46,6 @@ def granted_note(grant: Grant, devices: Mapping[str, Device], driver_version: st
         return ""
     where = f"container{'s' * (len(several) > 1)} {', '.join(several)}"
     return (
-        f"with driver {brief(driver_version, 32)}, a process in {where} can use only its container's first MIG device"
+        f"with driver {brief(driver_version, 32)}, CUDA shows each process in {where} only one MIG device: the "
+        f"first one, unless CUDA_VISIBLE_DEVICES names another"
     )

@@ -34,14 +34,16 @@ def check_shape(shape: PodShape, name: str) -> None:
     amounts = (shape.cpu_milli, shape.memory_mib, shape.gpu_memory_mib)
     percents = (shape.gpu_memory_percent, shape.gpu_cores_percent)
     words = (shape.models, shape.models_denied, shape.modes, shape.held_by, shape.mig_profiles)
-    if not (
-        all(0 <= amount <= 2 * MANY for amount in amounts)
-        and all(0 <= percent <= WHOLE_PERCENT for percent in percents)
-        and 0 <= shape.gpu_count <= _MAX_GPUS
-        and not (shape.gpu_memory_mib and shape.gpu_memory_percent)
-        and all(len(each) <= _MAX_WORDS for each in words)
-    ):
-        raise UnreadableError(f"{name} requests something that no pod can have")
+    problems = (
+        (not all(0 <= amount <= 2 * MANY for amount in amounts), "an amount is negative or too large"),
+        (not all(0 <= percent <= WHOLE_PERCENT for percent in percents), "a percentage is not from 0 to 100"),
+        (not 0 <= shape.gpu_count <= _MAX_GPUS, f"gpu_count is not from 0 to {_MAX_GPUS}"),
+        (bool(shape.gpu_memory_mib and shape.gpu_memory_percent), "GPU memory is both in MiB and in percent"),
+        (any(len(each) > _MAX_WORDS for each in words), f"a list has more than {_MAX_WORDS} entries"),
+    )
+    for is_wrong, problem in problems:
+        if is_wrong:
+            raise UnreadableError(f"{name} has a request that no pod can have: {problem}")
 
 
 def held_shape(grant: Grant, cpu_milli: int, memory_mib: int) -> PodShape:

@@ -111,7 +111,7 @@ def trouble_of(device: SriovDevice, selector: SriovSelector) -> str:
         and device.rdma
         and not any(_is_verbs(path) for each in device.rdma for path in each.device_files)
     ):
-        return f"its RDMA device {device.rdma_name} has no device file uverbs: is the module ib_uverbs loaded?"
+        return f"there is no uverbs device file for {device.rdma_name}: is the kernel module ib_uverbs loaded?"
     if device.no_link:
         return f"the port of {device.pf_name or device.address} has no link"
     return ""

@@ -62,7 +62,7 @@ _LINK_ERROR_FIELDS = tuple(
     tuple(_field_number(f"{name}_L{link}") for link in range(_LINKS_WITH_FIELDS)) for name in _LINK_ERROR_NAMES
 )
 _LINK_ERROR_TOTALS = tuple(_field_number(f"{name}_TOTAL") for name in _LINK_ERROR_NAMES)
-_LINK_ERROR_BY_SCOPE = {
+_LINK_ERROR_KIND_BY_FIELD = {
     pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY: 0,
     pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY: 1,
     pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC: 2,
@@ -208,7 +208,7 @@ def _zero_fields(gpu: GpuState) -> Iterator[ZeroFields]:
             ("ECC_DATA_ERROR_COUNT_L0", "ECC_DATA_ERROR_COUNT_TOTAL"),
         ):
             yield ZeroFields(_field_number(f"NVLINK_{first}"), _field_number(f"NVLINK_{last}"), 1, _ULONG_LONG)
-        for each in (_LINK_TRAFFIC, _LINK_ERROR_BY_SCOPE):
+        for each in (_LINK_TRAFFIC, _LINK_ERROR_KIND_BY_FIELD):
             yield ZeroFields(min(each), max(each), links, _ULONG_LONG)
 
 
@@ -344,7 +344,7 @@ def _links(gpu: GpuState) -> Iterator[_CallValue]:
         for kind, count in enumerate(link.errors):
             if count:
                 yield "nvmlDeviceGetNvLinkErrorCounter", number, kind, count
-        for field, kind in _LINK_ERROR_BY_SCOPE.items():
+        for field, kind in _LINK_ERROR_KIND_BY_FIELD.items():
             yield from _field(field, link.errors[kind], scope=number, kind=_ULONG_LONG)
     for kind, (fields, total) in enumerate(zip(_LINK_ERROR_FIELDS, _LINK_ERROR_TOTALS, strict=True)):
         yield from _field(total, sum(link.errors[kind] for link in gpu.nvlinks), kind=_ULONG_LONG)

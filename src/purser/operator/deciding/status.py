@@ -10,7 +10,7 @@ from purser.kube.reasons import FailureReason
 from purser.operator.deciding.failing import LABEL_REASONS, failing_nodes, failing_nodes_of_isolated, sentence
 from purser.operator.gates import CONTAINER, REASONS_WITHOUT_POD, has_nfd, is_unobserved, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
-from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
+from purser.operator.names import LABEL_TRUE, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.spec import (
@@ -239,7 +239,7 @@ def _outdated(node_progress: Sequence[NodeProgress], drivers_count: bool) -> set
 
 def _driver_will_be_replaced(progress: NodeProgress) -> bool:
     driver = progress.operands.get(Operand.DRIVER)
-    stays = progress.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY or is_blocked_by_taint(progress)
+    stays = progress.node.labels.get(UPGRADE_SKIP_LABEL) == LABEL_TRUE or is_blocked_by_taint(progress)
     return driver is not None and driver.outdated and not stays
 
 

@@ -15,7 +15,7 @@ from purser.core.wording import natural_sort_key, some
 from purser.operator.gates.facts import is_excluded, presence_of
 from purser.operator.maintenance import gpu_pods
 from purser.operator.model import DriverRemoval, NodeView, NodeWorkload, OperandPod, Snapshot
-from purser.operator.names import DEPLOY
+from purser.operator.names import LABEL_TRUE
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.decoding import ChosenPolicies, choose
 
@@ -85,7 +85,7 @@ def _driver_removal(
 ) -> DriverRemoval:
     stands = any(pod.operand == Operand.DRIVER and not pod.terminating for pod in pods)
     return DriverRemoval(
-        terminating=not stands or node.labels.get(Operand.DRIVER.deploy_label) != DEPLOY,
+        terminating=not stands or node.labels.get(Operand.DRIVER.deploy_label) != LABEL_TRUE,
         operands=tuple(sorted({pod.operand for pod in pods} & _DRIVER_DEPENDENTS)) if node.ready else (),
         users=None if workloads is None else _users(node, workloads),
     )

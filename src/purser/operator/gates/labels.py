@@ -28,9 +28,9 @@ from purser.operator.model import (
     daemon_set_of,
 )
 from purser.operator.names import (
-    DEPLOY,
     GPU_MISSING_SINCE_ANNOTATION,
     GROUP,
+    LABEL_TRUE,
     LEFTOVER_DEPLOY_LABELS,
     LET_IN_ANNOTATION,
     OPENED_BOOT_ANNOTATION,
@@ -101,7 +101,7 @@ def _deploy_labels(progress: NodeProgress, pause: str | None) -> dict[str, str |
     node = progress.node
     gates = {each.deploy_label: _gate(progress, each, pause) for each in Operand if not user_override(node, each)}
     if progress.driver_removal is not None and progress.driver_removal.stays:
-        gates[Operand.DRIVER.deploy_label] = DEPLOY
+        gates[Operand.DRIVER.deploy_label] = LABEL_TRUE
     return gates
 
 
@@ -113,15 +113,15 @@ def _gate(progress: NodeProgress, operand: Operand, pause: str | None) -> str | 
     if pause is not None and operand in PAUSES[pause]:
         return pause if label else None
     if operand is Operand.DRIVER:
-        stays = progress.node.labels.get(operand.deploy_label) == DEPLOY and progress.pod_of(operand) is not None
-        return DEPLOY if may_enter or stays else None
-    return DEPLOY if label == DEPLOY or may_enter else None
+        stays = progress.node.labels.get(operand.deploy_label) == LABEL_TRUE and progress.pod_of(operand) is not None
+        return LABEL_TRUE if may_enter or stays else None
+    return LABEL_TRUE if label == LABEL_TRUE or may_enter else None
 
 
 def _admitted_since(progress: NodeProgress, labels: Mapping[str, str | None], now: float) -> str | None:
     """Since when there may be operands without a pod. It stands until the node is complete; where that takes long, as
     long as it may be about one that has none."""
-    admitted = [each for each in Operand if labels.get(each.deploy_label) == DEPLOY]
+    admitted = [each for each in Operand if labels.get(each.deploy_label) == LABEL_TRUE]
     since = _known_since(progress.node, now)
     if _any_newly_admitted(progress.node, admitted):
         return spelled(now)
@@ -138,7 +138,7 @@ def _known_since(node: NodeView, now: float) -> str | None:
 
 
 def _any_newly_admitted(node: NodeView, let_in: Iterable[Operand]) -> bool:
-    return any(gate_value(node, each) != DEPLOY for each in let_in)
+    return any(gate_value(node, each) != LABEL_TRUE for each in let_in)
 
 
 def _any_pod_missing(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:

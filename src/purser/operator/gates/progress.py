@@ -30,8 +30,8 @@ from purser.operator.model import (
     Template,
 )
 from purser.operator.names import (
-    DEPLOY,
     DRIVER_CONFIG_LABEL,
+    LABEL_TRUE,
     LET_IN_ANNOTATION,
     OPENED_BOOT_ANNOTATION,
     OPERAND_LABEL,
@@ -298,7 +298,7 @@ def _on_node(
     pod = progress.pod_of(operand)
     if label.startswith("paused-for-"):
         return OperandOnNode(operand=operand, state="paused", reason=OperatorReason.PAUSED, message=label)
-    if label != DEPLOY:
+    if label != LABEL_TRUE:
         return _without_label(operand, entry)
     if pod is None:
         return without_pod(progress, operand, manifests, now)

@@ -34,7 +34,7 @@ from purser.operator.manifests.toolkit import (
     uses_cdi,
 )
 from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
-from purser.operator.names import DEPLOY, RUNTIME_LABEL
+from purser.operator.names import LABEL_TRUE, RUNTIME_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Image, reference
 from purser.operator.policy.spec import ClusterPolicySpec
@@ -136,7 +136,7 @@ def _mps(wanted: RenderInputs) -> list[RenderedManifest]:
 
 
 def _mps_placement(kind: RuntimeKind) -> DaemonSetPlacement:
-    nodes = {Operand.DEVICE_PLUGIN.deploy_label: DEPLOY, MPS_CAPABLE_LABEL: "true"}
+    nodes = {Operand.DEVICE_PLUGIN.deploy_label: LABEL_TRUE, MPS_CAPABLE_LABEL: "true"}
     return DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label), nodes=nodes)
 
 

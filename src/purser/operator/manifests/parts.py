@@ -11,10 +11,10 @@ from purser.core.names import UNHEALTHY_TAINT
 from purser.operator.model import RenderedManifest, RenderInputs, RuntimeKind
 from purser.operator.names import (
     APPLIED_HASH_ANNOTATION,
-    DEPLOY,
     FIELD_MANAGER,
     GROUP,
     KIND,
+    LABEL_TRUE,
     MANAGED_BY_LABEL,
     OPERAND_LABEL,
     RUNTIME_LABEL,
@@ -269,7 +269,7 @@ def _pod_spec(wanted: RenderInputs, operand: str, pod: PodTemplate, placement: D
 def _node_selector(operand: str, placement: DaemonSetPlacement) -> Raw:
     selector = {"kubernetes.io/os": "linux"}
     if operand in list(Operand):
-        selector[Operand(operand).deploy_label] = DEPLOY
+        selector[Operand(operand).deploy_label] = LABEL_TRUE
     return {**selector, **placement.nodes, **dict(filter(None, [placement.label]))}
 
 

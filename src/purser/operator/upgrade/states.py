@@ -7,7 +7,7 @@ from purser.core.names import POOL_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.maintenance import CordonOwner, NodeWork, is_cordoned_by, is_in_future
 from purser.operator.model import IsolatedNode, NodeProgress, NodeView, OperandPod
 from purser.operator.names import (
-    DEPLOY,
+    LABEL_TRUE,
     PAUSED_FOR_UPGRADE,
     UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
@@ -164,14 +164,16 @@ def not_ready_deadline(node: NodeView, fleet: UpgradeInputs) -> float | None:
 
 def skip_reason(progress: NodeProgress) -> str:
     """Why an upgrade does not begin on a node whose turn it is; empty: it may."""
-    if progress.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
+    if progress.node.labels.get(UPGRADE_SKIP_LABEL) == LABEL_TRUE:
         return f"label {UPGRADE_SKIP_LABEL} is set"
     return progress.untolerated if progress.node.ready else "the node is NotReady"
 
 
 def is_blocked_by_taint(progress: NodeProgress) -> bool:
     """It would have another driver but for a taint: people do not keep it from that."""
-    return bool(progress.untolerated) and is_due(progress) and progress.node.labels.get(UPGRADE_SKIP_LABEL) != DEPLOY
+    return (
+        bool(progress.untolerated) and is_due(progress) and progress.node.labels.get(UPGRADE_SKIP_LABEL) != LABEL_TRUE
+    )
 
 
 def reached_target(progress: NodeProgress) -> bool:

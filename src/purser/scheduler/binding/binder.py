@@ -152,7 +152,9 @@ class Binder:
         reading = self._cache.readings.of(pod)
         if not (reading.asks_for_devices or names_devices(reading.spec)):
             raise BindError(
-                BindFailure.NOT_FOR_PURSER, "the pod does not request GPUs, so kube-scheduler binds the pod itself"
+                BindFailure.NOT_FOR_PURSER,
+                "the pod does not request GPUs, so Purser does not bind it: check the extender's managedResources in "
+                "kube-scheduler's configuration",
             )
         if message := reading.objection:
             raise BindError(BindFailure.POD_NOT_ALLOWED, message)

@@ -100,8 +100,8 @@ class Kubelets:
         """The uid by which kubelet knows a pod. Anybody can write annotations: no pod takes the place of another."""
         static = pod.metadata.annotations.get(STATIC_POD_UID_ANNOTATION, "")
         of_node = any(owner.kind == "Node" and owner.controller for owner in pod.metadata.owner_references)
-        is_image = static and of_node and pod.metadata.annotations.get(MIRROR_POD_ANNOTATION) == static
-        return static if is_image and self._fleet.pod_node(static) is None else pod.metadata.uid
+        is_mirror_pod = static and of_node and pod.metadata.annotations.get(MIRROR_POD_ANNOTATION) == static
+        return static if is_mirror_pod and self._fleet.pod_node(static) is None else pod.metadata.uid
 
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended."""

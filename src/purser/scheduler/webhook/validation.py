@@ -125,8 +125,17 @@ class Validation:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
         if why := self._misdirection(pod.spec):
             lacks = why
-        elif self._devices.with_units_annotation(pod.spec).annotations != pod.spec.annotations:
-            lacks = f"the annotation {MEMORY_UNITS_ANNOTATION} with the cluster's units"
+        elif (expected := self._devices.with_units_annotation(pod.spec).annotations) != pod.spec.annotations:
+            units = expected.get(MEMORY_UNITS_ANNOTATION)
+            if units is None:
+                return Decision(
+                    False,
+                    DecisionReason.NOT_MUTATED,
+                    f"the pod has the annotation {MEMORY_UNITS_ANNOTATION}, which Purser's mutating webhook removes "
+                    f"from pods that use the default units: the webhook was unreachable, or another webhook reverted "
+                    f"the change. Recreate the pod, or remove the annotation yourself",
+                )
+            lacks = f"the annotation {MEMORY_UNITS_ANNOTATION}: {units}"
         elif missing := default_limits(pod.spec):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
         else:

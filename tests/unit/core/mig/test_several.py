@@ -51,5 +51,8 @@ INSTANCES = [DeviceShare("cut", 4864, 14, MigPlacement("1g.5gb", at)) for at in 
 def test_of_an_old_driver_the_event_says_that_cuda_shows_one(shares, driver, told):
     one = ContainerGrant("other", ContainerKind.APP, tuple(shares[:1]))
     grant = Grant("p", "ns", "p", "n", (ContainerGrant("main", ContainerKind.APP, tuple(shares)), one))
-    said = f"with driver {driver}, a process in container main can use only its container's first MIG device"
+    said = (
+        f"with driver {driver}, CUDA shows each process in container main only one MIG device: the first one, unless "
+        "CUDA_VISIBLE_DEVICES names another"
+    )
     assert granted_note(grant, DEVICES, driver) == (said if told else "")

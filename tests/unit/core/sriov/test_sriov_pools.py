@@ -172,7 +172,7 @@ def test_health_is_what_the_device_shows(device, trouble):
         (
             {"isRdma": True},
             vf(0, rdma=(RdmaDevice("mlx5_2", ("/dev/infiniband/rdma_cm",)),)),
-            "its RDMA device mlx5_2 has no device file uverbs: is the module ib_uverbs loaded?",
+            "there is no uverbs device file for mlx5_2: is the kernel module ib_uverbs loaded?",
         ),
     ],
 )

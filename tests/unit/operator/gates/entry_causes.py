@@ -14,7 +14,7 @@ from purser.operator.gates import gate_patch
 from purser.operator.gates.facts import user_override
 from purser.operator.gates.progress import gate_value
 from purser.operator.model import NodeView, Snapshot
-from purser.operator.names import DEPLOY
+from purser.operator.names import LABEL_TRUE
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.decoding import choose
 from purser.operator.reasons import OperatorReason
@@ -104,8 +104,8 @@ def closed_by_fields(node: NodeView) -> set[Operand]:
 
 def is_let_in_now(before: NodeView | None, labels: dict[str, str | None], operand: Operand) -> bool:
     """Whether a write opens the gate, and not only leaves it open."""
-    opens = labels.get(operand.deploy_label) == DEPLOY
-    return opens and (before is None or gate_value(before, operand) != DEPLOY)
+    opens = labels.get(operand.deploy_label) == LABEL_TRUE
+    return opens and (before is None or gate_value(before, operand) != LABEL_TRUE)
 
 
 def seen(snapshot: Snapshot) -> RoundView | None:

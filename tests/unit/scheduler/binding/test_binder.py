@@ -354,4 +354,4 @@ def test_the_event_says_what_an_old_driver_shows_of_several_mig_devices():
     shares = tuple(DeviceShare(device.uuid, 4864, 100) for device in devices)
     grant = Grant("p", "ns", "p", "n", (ContainerGrant("main", ContainerKind.APP, shares),))
     said = granted_sentence(SimpleNamespace(fleet=fleet), grant)
-    assert "; with driver 535.161.08, a process in container main can use only its container's first MIG device" in said
+    assert "; with driver 535.161.08, CUDA shows each process in container main only one MIG device" in said

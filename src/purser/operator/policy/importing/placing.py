@@ -56,7 +56,10 @@ def _report_tolerations(name: str, what: str, section: Raw, given: Raw, rest: Ra
         return
     del rest["tolerations"]
     if own := list(_own_tolerations(section["tolerations"], at(given, "daemonsets.tolerations"))):
-        why = f"{what} does not run on nodes with a taint that only it tolerated; use instead, for all operands: "
+        why = (
+            f"{what} will no longer run on nodes whose taints only this field tolerated; use instead, for all "
+            f"operands, in addition to what is there: "
+        )
         text = msgspec.json.encode(own).decode()
         lost.drop_section(f"{name}.tolerations", f"{why}spec.daemonsets.tolerations: {text}", Rank.NOT_DEPLOYED)
 

@@ -189,8 +189,9 @@ def test_tolerations_of_one_operand_are_lost_only_where_not_all_have_them() -> N
     spec = {"daemonsets": {"tolerations": [all_have]}, "toolkit": {"tolerations": [all_have, mine]}}
     [told] = import_policy([nvidia(spec)]).lost
     assert told == (
-        "spec.toolkit.tolerations: container-toolkit does not run on nodes with a taint that only it tolerated"
-        '; use instead, for all operands: spec.daemonsets.tolerations: [{"key":"team","operator":"Exists"}]'
+        "spec.toolkit.tolerations: container-toolkit will no longer run on nodes whose taints only this field tolerated"
+        "; use instead, for all operands, in addition to what is there: "
+        'spec.daemonsets.tolerations: [{"key":"team","operator":"Exists"}]'
     )
     assert not import_policy([nvidia({**spec, "toolkit": {"tolerations": [all_have]}})]).lost
     assert import_policy([nvidia({"driver": {"tolerations": [mine]}})]).policy["spec"]["driver"]["tolerations"] == [
