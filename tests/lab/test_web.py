@@ -135,7 +135,7 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.shows("#problem", "connection to Purser was lost")
         await lab.client.delete(PODS, "large", "default")
         await server.start()
-        await tab.shows("main", "has gone")
+        await tab.shows("main", "no longer exists")
         await page.locator("#problem").wait_for(state="hidden")
 
         # So does the fleet's page, with the API server away: what it was is shown, with the problem.
