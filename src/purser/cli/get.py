@@ -21,7 +21,7 @@ from purser.cli.choosing import (
     sort_rows,
 )
 from purser.cli.cluster_source import answer_of
-from purser.cli.get_sources import GetSource, View, ask, ask_state, read_shown, source_of
+from purser.cli.get_sources import GetSource, SourceView, ask, ask_state, read_shown, source_of
 from purser.cli.groups import PluralCommands
 from purser.cli.options import Context, Kubeconfig, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
@@ -176,7 +176,7 @@ def gpus(
 
     options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = _nothing("GPU", source, is_chosen=any((node, model, state, selector)))
-    document = get_tables.gpu_document if source.api is None else shown_state.told_gpu_document
+    document = get_tables.gpu_document if source.api is None else shown_state.state_gpu_document
     _present(options, rows, lambda _: get_tables.gpu_columns(), document, empty)
 
 
@@ -277,7 +277,7 @@ def nodes(
     )
     options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = _nothing("node", source, is_chosen=any((node, model, selector)))
-    document = get_tables.node_document if source.api is None else shown_state.told_node_document
+    document = get_tables.node_document if source.api is None else shown_state.state_node_document
     _present(options, rows, lambda _: get_tables.node_columns(), document, empty)
 
 
@@ -300,7 +300,7 @@ def namespaces(
         kubeconfig, context, scheduler, token_file, certificate_authority, _of_scheduler(namespace, scheduler)
     )
     columns, document = get_tables.namespace_columns(), get_tables.namespace_document
-    found = _namespace_rows(source) if source.api is None else _told_namespace_rows(source, source.api)
+    found = _namespace_rows(source) if source.api is None else _namespace_rows_of_state(source, source.api)
     rows = sort_rows(found, columns, sort_by)
     empty = "No namespace holds GPUs, is waiting for GPUs, or has a GPU quota."
     show(rows, columns, output, empty=empty, document=document, headers=not no_headers)
@@ -316,17 +316,17 @@ def _namespace_rows(source: GetSource) -> "list[NamespaceRow]":
         return nodes, pods, (await client.list(RESOURCE_QUOTAS)).items
 
     nodes, pods, quotas = ask(source, read)
-    shown = View(source).of_objects(nodes, pods)
+    shown = SourceView(source).of_objects(nodes, pods)
     return namespace_rows(shown, waiting_by_namespace(pods), limits_by_namespace(quotas))
 
 
-def _told_namespace_rows(source: GetSource, api: "ReadApi") -> "list[NamespaceRow]":
+def _namespace_rows_of_state(source: GetSource, api: "ReadApi") -> "list[NamespaceRow]":
     from purser.cli.get_tables import namespace_rows
-    from purser.cli.shown_state import told_limits
+    from purser.cli.shown_state import limits_of_state
 
     state = ask_state(api)
     waiting = Counter(each.namespace for each in state.waiting)
-    return namespace_rows(View(source).of_state(state), waiting, told_limits(state))
+    return namespace_rows(SourceView(source).of_state(state), waiting, limits_of_state(state))
 
 
 def _nothing(what: str, source: GetSource, *, is_chosen: bool) -> str:
@@ -369,7 +369,7 @@ def _watch(options: TableOptions, shown: "Callable[[ShownCluster], tuple[list[T]
     source, output, headers = options.source, options.output, options.headers
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--watch supports only table output: omit --output, or use -o wide", MISUSED)
-    view = View(source)
+    view = SourceView(source)
     if source.api is not None:
         answer_of(
             watch_scheduler(
@@ -409,7 +409,7 @@ def _show_gpushare(source: GetSource, output: OutputFormat) -> None:
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--view gpushare supports only table output: omit --output, or use -o wide", MISUSED)
     addresses, memory, gpus = ask(source, read_gpushare)
-    shown = View(source).of_objects(*ask(source, read_objects))
+    shown = SourceView(source).of_objects(*ask(source, read_objects))
     nodes, unit_mib = shown.nodes.values(), listed_unit_mib(memory, gpus)
     if output is OutputFormat.WIDE:
         print(gpushare_details(nodes, shown.grants, addresses, unit_mib))

@@ -77,18 +77,18 @@ def read_shown(source: GetSource) -> "ShownCluster":
     """What there is now; ends the command where a node that was named has no GPUs."""
     from purser.adapters.snapshot import read_objects
 
-    view = View(source)
+    view = SourceView(source)
     if source.api is not None:
         return view.of_state(ask_state(source.api))
     return view.of_objects(*ask(source, lambda client: read_objects(client, source.selector)))
 
 
-class View:
-    """What a source has, read once or again and again: what is wrong is said once, on standard error."""
+class SourceView:
+    """What a source has, read once or again and again: each problem is printed once, on standard error."""
 
     def __init__(self, source: GetSource) -> None:
         self._source = source
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._is_first = True
 
     def of_objects(self, nodes: "Iterable[Node]", pods: "Iterable[Pod]") -> "ShownCluster":
@@ -123,9 +123,9 @@ class View:
                 f"records of who holds which GPU differ: run purser get grants --check{where} to see where",
             ]
         for sentence in problems:
-            if sentence not in self._said:
+            if sentence not in self._printed:
                 print(f"purser: {_line(sentence)}", file=sys.stderr)
-        self._said.update(problems)
+        self._printed.update(problems)
         if self._is_first:  # nodes may go while they are watched
             _check_names(self._source, cluster)
         self._is_first = False

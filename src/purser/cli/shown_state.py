@@ -38,7 +38,9 @@ from purser.core.state import (
 Word = TypeVar("Word", bound=StrEnum)
 
 _NVIDIA = "nvidia.com/"
-_UNTOLD_USAGE = ("exclusive", "alike", "core_numbers")
+_USAGE_NOT_IN_STATE = ("exclusive", "alike", "core_numbers")
+_MAX_DIGITS = 9
+"""Of a memory slice: `int` refuses very long ones."""
 
 
 def shown_of_state(state: ClusterState) -> ShownCluster:
@@ -54,7 +56,7 @@ def shown_of_state(state: ClusterState) -> ShownCluster:
 
 
 def is_partial(state: ClusterState) -> bool:
-    """Whether the state of a namespace's reader, as far as it can be told, has those GPUs alone that the namespace's
+    """Whether the state of a namespace's reader, as far as it shows, has those GPUs alone that the namespace's
     pods hold, and those in MIG mode of whose devices they hold some."""
     held = {share.gpu for grant in state.grants for part in grant.containers for share in part.shares}
     parents = {gpu.parent for node in state.nodes for gpu in node.gpus if gpu.uuid in held}
@@ -64,18 +66,18 @@ def is_partial(state: ClusterState) -> bool:
     )
 
 
-def told_gpu_document(row: GpuRow) -> dict[str, Any]:
+def state_gpu_document(row: GpuRow) -> dict[str, Any]:
     """One GPU."""
-    return _without_untold(gpu_document(row))
+    return _without_missing_usage(gpu_document(row))
 
 
-def told_node_document(row: NodeRow) -> dict[str, Any]:
+def state_node_document(row: NodeRow) -> dict[str, Any]:
     """One node with its devices."""
     document = node_document(row)
-    return {**document, "devices": [*map(_without_untold, document["devices"])]}
+    return {**document, "devices": [*map(_without_missing_usage, document["devices"])]}
 
 
-def told_limits(state: ClusterState) -> dict[str, QuotaLimits]:
+def limits_of_state(state: ClusterState) -> dict[str, QuotaLimits]:
     """By namespace, what quotas allow of the memory and compute of NVIDIA's GPUs."""
     found: dict[str, list[QuotaLimits]] = {}
     for quota in state.quotas:
@@ -86,8 +88,8 @@ def told_limits(state: ClusterState) -> dict[str, QuotaLimits]:
     return {namespace: strictest_limits(limits) for namespace, limits in found.items()}
 
 
-def _without_untold(gpu: dict[str, Any]) -> dict[str, Any]:
-    held = {name: value for name, value in gpu["held"].items() if name not in _UNTOLD_USAGE}
+def _without_missing_usage(gpu: dict[str, Any]) -> dict[str, Any]:
+    held = {name: value for name, value in gpu["held"].items() if name not in _USAGE_NOT_IN_STATE}
     return {**gpu, "held": held}
 
 
@@ -159,7 +161,7 @@ def _family(gpu: StateGpu) -> str:
 def _placement(text: str) -> MigPlacement:
     """Of ``1g.5gb at 3``."""
     profile, _, start = text.rpartition(" at ")
-    return MigPlacement(profile or text, int(start) if start.isdecimal() else 0)
+    return MigPlacement(profile or text, int(start) if start.isdecimal() and len(start) <= _MAX_DIGITS else 0)
 
 
 def _word(kind: type[Word], text: str) -> Word:

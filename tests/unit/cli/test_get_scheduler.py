@@ -425,11 +425,12 @@ def test_devices_of_other_vendors_do_not_count_against_quotas_of_gpus():
 
 
 def test_words_of_a_newer_scheduler_are_shown_as_they_are():
-    odd = msgspec.structs.replace(states.gpu(), mode="new-mode", enforcement="new-hold", instances=("odd",))
+    instances = ("odd", f"odd at {'9' * 5000}")
+    odd = msgspec.structs.replace(states.gpu(), mode="new-mode", enforcement="new-hold", instances=instances)
     shown = shown_of_state(states.cluster((states.node("n", odd),), (states.grant("p"),)))
     (row,) = get_tables.gpu_rows(shown)
     cells = {column.head: column.read(row) for column in get_tables.gpu_columns()}
-    assert (cells["MODE"], cells["ENFORCES"], cells["INSTANCES"]) == ("new-mode", "new-hold", ["odd at 0"])
+    assert (cells["MODE"], cells["ENFORCES"], cells["INSTANCES"]) == ("new-mode", "new-hold", ["odd at 0"] * 2)
     document = get_tables.gpu_document(row)
     assert (document["mode"], document["enforcement"]) == ("new-mode", "new-hold")
     (row,) = get_tables.node_rows(shown)

@@ -61,7 +61,7 @@ class PodNeeds(msgspec.Struct, frozen=True):
     """PersistentVolumes, and where each is available."""
 
 
-class Listing(StrEnum):
+class KubeletListing(StrEnum):
     """What a node's allocatable amounts say of a device's resource."""
 
     SOME = ""
@@ -80,7 +80,7 @@ class FilterRejection(msgspec.Struct, frozen=True):
     """The taint, label or resource."""
     asked: int = 0
     free: int = 0
-    listing: Listing = Listing.SOME
+    listing: KubeletListing = KubeletListing.SOME
     instead: tuple[str, ...] = ()
     """Devices of the same vendor that the node has under other names."""
 
@@ -119,17 +119,18 @@ def _missing_resource(asked: Amounts, allocatable: Amounts, used: Amounts) -> Fi
             if resource == PODS:
                 return FilterRejection(FilterReason.PODS, resource, amount, max(free, 0))
             listing = _listing(resource, allocatable)
-            instead = () if listing is Listing.SOME else _same_vendor_resources(resource, allocatable)
+            instead = () if listing is KubeletListing.SOME else _same_vendor_resources(resource, allocatable)
             return FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), listing, instead)
     return None
 
 
-def _listing(resource: str, allocatable: Amounts) -> Listing:
+def _listing(resource: str, allocatable: Amounts) -> KubeletListing:
     if "/" not in resource or allocatable.get(resource):
-        return Listing.SOME
+        return KubeletListing.SOME
     if resource not in allocatable:
-        return Listing.ABSENT
-    return Listing.SOME if resource in WORDS else Listing.ZERO  # of amounts that agents list there may be none left
+        return KubeletListing.ABSENT
+    # Of amounts that agents list there may be none left, which is a shortage like any other.
+    return KubeletListing.SOME if resource in WORDS else KubeletListing.ZERO
 
 
 def _same_vendor_resources(resource: str, allocatable: Amounts) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from purser.core.explaining.filters import FilterRejection, Listing
+from purser.core.explaining.filters import FilterRejection, KubeletListing
 from purser.core.explaining.reasons import FilterReason
 from purser.core.fleet import Fleet
 from purser.core.kubernetes.quantities import MIB
@@ -37,7 +37,7 @@ class ReasonCount(msgspec.Struct, frozen=True):
 
 def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[ReasonCount]:
     """Of kube-scheduler's filters, by node."""
-    by_key: dict[tuple[FilterReason, str, Listing, tuple[str, ...]], list[str]] = {}
+    by_key: dict[tuple[FilterReason, str, KubeletListing, tuple[str, ...]], list[str]] = {}
     for node, each in rejections.items():
         by_key.setdefault((each.reason, each.about, each.listing, each.instead), []).append(node)
     found = [
@@ -125,10 +125,10 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
             return (
                 f"{lead} {'was' if one else 'were'} not considered: kube-scheduler's other filters rejected {pronoun}"
             )
-        case FilterReason.RESOURCES if found[0].listing is not Listing.SOME:
+        case FilterReason.RESOURCES if found[0].listing is not KubeletListing.SOME:
             has = "has" if one else "have"
             others = f", but {has} {some(found[0].instead)}" if found[0].instead else ""
-            if found[0].listing is Listing.ABSENT:
+            if found[0].listing is KubeletListing.ABSENT:
                 return f"{lead} {has} no {about} at all{others}"
             if others:
                 return f"{lead} {'lists' if one else 'list'} 0 {about}{others}"

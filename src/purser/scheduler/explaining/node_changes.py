@@ -8,7 +8,7 @@ import msgspec
 
 from purser.adapters.nodes import InventoryError, own_inventory, published_inventory
 from purser.core.dialects import WORDS
-from purser.core.explaining.filters import Listing
+from purser.core.explaining.filters import KubeletListing
 from purser.core.explaining.reasons import FilterReason
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.report import ReportError
@@ -106,7 +106,7 @@ def uncordoned_nodes(trial: Trial) -> Iterator[Suggestion]:
 
 def running_agents(trial: Trial) -> Iterator[Suggestion]:
     """One node, the first by name, of those whose agent said that it stops, or of whose devices kubelet lists 0."""
-    unlisted = [name for name, each in trial.refused.rejections.items() if each.listing is Listing.ZERO]
+    unlisted = [name for name, each in trial.refused.rejections.items() if each.listing is KubeletListing.ZERO]
     names = sorted({*unlisted, *trial.refused_for(Reason.NOT_HEALTHY)}, key=natural_sort_key)
     first, others = names[:_MAX_NODES], names[_MAX_NODES:]  # of thousands one is enough, and each costs
     found = (each for part in (first, others) for each in trial.helpful_changes(map(_served, _nodes(trial, part))))
