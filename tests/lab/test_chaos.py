@@ -8,10 +8,12 @@ import random
 import pytest
 
 from purser.adapters.nodes import inventory_of
+from purser.agent.health_memory import BOOT_ID
 from purser.core.ledger import Ledger
 from purser.kube.errors import ApiError, NotFoundError
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.folders import node_folders
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests import waiting
@@ -151,9 +153,11 @@ async def break_things(lab, churn, dice):
 
 
 async def remedy(lab, cluster):
-    """Start every agent again: a card that came back before any probe saw it lost stays out."""
+    """Start every agent again, as after a reboot: a card that came back before any probe saw it lost stays out."""
     for name in lab.nodes:
         await lab.kill_agent(name)
+    for place in range(len(lab.nodes)):
+        (node_folders(lab.folder, place).host_root / BOOT_ID).write_text("the next\n")
     # What is offered from then on is what the next agents say.
     await eventually(cluster, "no node offers any slot", lambda: offered(cluster, dict.fromkeys(lab.nodes, 0)))
     for name in lab.nodes:
