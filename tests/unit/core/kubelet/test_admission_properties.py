@@ -1,12 +1,14 @@
 """Whatever pods come and go, and whatever kubelet they come to: nothing is given twice, and nothing is lost."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.kubelet.admission_world import NIC, container, decide, devices, fresh, node, pod
+from tests.unit.core.kubelet.admission_world import GIB, NIC, container, decide, devices, fresh, node, pod
 
+from purser.core.kubelet import managers
 from purser.core.kubelet.asks import AdmissionOutcome
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState
@@ -143,9 +145,21 @@ def test_under_restricted_every_hint_is_a_preferred_one(on: KubeletNode, of: lis
 
 @given(nodes(), steps)
 def test_a_refused_pod_leaves_no_trace_for_the_next(on: KubeletNode, of: list[Step]) -> None:
-    """kubelet rolls nothing back, and yet the next pod fares as if the refused one had never come."""
+    """kubelet rolls nothing back, and yet the next pod fares as if the refused one had never come.
+
+    It frees the refused pod's devices and CPUs to the last one. Bytes can stay moved between NUMA nodes (the test
+    after this one): then the next pod's hints may be others, and nothing is said of them here.
+    """
     for state, one, before, outcome in run(on, of):
         if outcome.refusal is None:
+            continue
+        freed, never = (managers.free_all_but(each, before) for each in (outcome.state, state))
+        assert (freed.devices.held, freed.cpus) == (never.devices.held, never.cpus)
+        if freed.memory != never.memory:
+            assert outcome.state.memory and freed.memory and never.memory
+            assert freed.memory.blocks == never.memory.blocks
+            blocks = chain.from_iterable(outcome.state.memory.blocks.values())
+            assert any(block.nodes.bit_count() > 1 for block in blocks)
             continue
         following = msgspec.structs.replace(one, uid="next")
         after, without = (decide(on, from_, following, before) for from_ in (outcome.state, state))
@@ -154,6 +168,24 @@ def test_a_refused_pod_leaves_no_trace_for_the_next(on: KubeletNode, of: list[St
             key = ("next", each.name)
             assert after.state.devices.held.get(key) == without.state.devices.held.get(key)
             assert after.state.hints.get(key) == without.state.hints.get(key)
+
+
+def test_memory_of_several_numa_nodes_is_given_back_to_the_lowest_first() -> None:
+    """kubelet does not remember how many bytes of a block came from which node (RemoveContainer, v1.31 to v1.37): with
+    another block beside it, what stays taken moves to the other node, after a refused pod as after one that ends."""
+    on = node("best-effort", version="v1.31.0", memory=True)
+    state = decide(on, fresh(on), pod("alone", container(gpus=3, memory_gib=8))).state
+    across = pod("across", container("first", gpus=5, memory_gib=17), container("second", gpus=1))
+    outcome = decide(on, state, across, {"alone"})
+    assert outcome.refusal is not None
+    assert reserved_gib(state) == {0: 8, 1: 0}
+    assert reserved_gib(outcome.state) == {0: 15, 1: 10}
+    assert reserved_gib(managers.free_all_but(outcome.state, {"alone"})) == {0: 0, 1: 8}
+
+
+def reserved_gib(state: KubeletState) -> dict[int, int]:
+    assert state.memory is not None
+    return {number: each.tables["memory"].reserved // GIB for number, each in state.memory.nodes.items()}
 
 
 @given(nodes(), steps)
