@@ -88,6 +88,20 @@ def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready:
     _build(f"{name} {version}", module, packages, _ldflags(_variables(name, version)), ready)
 
 
+def build_beside(sources: Path, program: str, folder: Path) -> Path:
+    """A program of our own that calls the packages of the pinned Kubernetes: from the Go files of a folder into another
+    one. What it shares with Kubernetes' programs was compiled with them. Raises BuildError."""
+    _require_go()
+    module = folder / "module"
+    shutil.copytree(
+        sources, module, ignore=lambda _, names: [each for each in names if not each.endswith((".go", ".s"))]
+    )
+    for each in ("go.mod", "go.sum"):
+        shutil.copy(releases.module_folder("kubernetes") / each, module)
+    _build(program, module, {program: "."}, _ldflags({}), folder)
+    return folder / program
+
+
 def source(name: str) -> Path:
     """The tree of a module as it was published, with the manifests that it is installed by. Raises BuildError."""
     version = releases.to_run(name, releases.minor_version(releases.pinned(name)))

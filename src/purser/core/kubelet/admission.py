@@ -68,12 +68,11 @@ def allocate_at_creation(
     It lacks those of resources that kubelet did not know when it admitted the pod: their plugin registered afterwards.
     The refusal's message is kubelet's error as it is, and leads to CreateContainerConfigError.
     """
-    if active is not None:
-        state = replace(state, devices=devicemanager.free_all_but(state.devices, frozenset(active) | {pod.uid}))
+    alive = None if active is None else frozenset(active) | {pod.uid}
     container = next(each for each in pod.containers if each.name == name)
     left = devicemanager.reusable_devices(behaviour(node.config.parsed_version), state.devices, pod, name)
     hint = state.hints.get((pod.uid, name), NO_AFFINITY)
-    state, error, _ = yield from devicemanager.allocate(node, state, pod, container, hint, left)
+    state, error, _ = yield from devicemanager.allocate(node, state, pod, container, hint, left, alive)
     return AdmissionOutcome(
         state, None if error is None else Rejection(ResourceManager.DEVICE, name, UNEXPECTED_ADMISSION_ERROR, error)
     )

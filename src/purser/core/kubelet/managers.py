@@ -104,10 +104,8 @@ def allocate(
 def _allocate_devices(
     node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable
 ) -> Generator[Ask, Answer, AllocationResult]:
-    if turn.active is not None:
-        state = replace(state, devices=devicemanager.free_all_but(state.devices, turn.active))
     state, error, left = yield from devicemanager.allocate(
-        node, state, turn.pod, turn.container, turn.hint, reusable.devices, turn.is_running
+        node, state, turn.pod, turn.container, turn.hint, reusable.devices, turn.active, turn.is_running
     )
     return state, _unexpected_error(ResourceManager.DEVICE, turn, error), replace(reusable, devices=left)
 

@@ -1,6 +1,6 @@
 """Choosing devices for containers, and having plugins allocate them."""
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from heapq import nsmallest
 
 import msgspec
@@ -16,7 +16,7 @@ from purser.core.kubelet.asks import (
     PreferredAllocation,
 )
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
-from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount_allocated
+from purser.core.kubelet.devicemanager.holdings import free_all_but, held_by, hold, recount_allocated
 from purser.core.kubelet.devicemanager.plugins import is_device_resource, with_plugins_of
 from purser.core.kubelet.devicemanager.topologyhints import Reusable
 from purser.core.kubelet.hints import Hint
@@ -59,18 +59,23 @@ def allocate(
     container: KubeletContainer,
     hint: Hint,
     reusable: Reusable,
+    active: Collection[str] | None,
     is_running: bool = False,
 ) -> Generator[Ask, Answer, tuple[KubeletState, str | None, Reusable]]:
     """Give one container its devices of all resources (Allocate); ends with kubelet's error text, or None.
 
     One Allocate call for each resource. Nothing is rolled back: devices of earlier resources stay with the container.
-    Callers first free the devices of pods that are gone (`free_all_but`). For ``is_running`` see `DeviceDemand`.
+    What pods hold that are not ``active`` is freed first, but only where the container asks for a device (None: nothing
+    is). For ``is_running`` see `DeviceDemand`.
     Resources go by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
     """
     rules = behaviour(node.config.parsed_version)
+    is_stale = active is not None
     for resource, required in sorted(container.limits.items()):
         if not is_device_resource(state.devices, resource):
             continue
+        if is_stale and active is not None:
+            state, is_stale = replace(state, devices=free_all_but(state.devices, active)), False
         mine = reusable.get(resource, frozenset())
         want = DeviceDemand((pod.uid, container.name), resource, required, hint.mask, mine, is_running)
         choice = yield from devices_to_allocate(rules, state, want)

@@ -1,6 +1,6 @@
 """Nodes, devices, pods and a plugin's answers for the tests of the device manager."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -78,13 +78,13 @@ class Given:
         uid: str = "uid",
         hint: Hint = NO_AFFINITY,
         reusable: Reusable | None = None,
+        active: Collection[str] | None = None,
         is_running: bool = False,
         plugin: Plugin = obliging,
     ) -> None:
         self.asked: list[Ask] = []
-        run = allocate(
-            on or node(), KubeletState(devices=state), pod(ask, uid=uid), ask, hint, reusable or {}, is_running
-        )
+        before = KubeletState(devices=state)
+        run = allocate(on or node(), before, pod(ask, uid=uid), ask, hint, reusable or {}, active, is_running)
         try:
             question = next(run)
             while True:

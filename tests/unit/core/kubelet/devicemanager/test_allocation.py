@@ -144,6 +144,14 @@ def test_an_empty_answer_leaves_the_devices_taken_until_kubelet_counts_again() -
     assert free_all_but(other, ["uid"]).allocated == {}
 
 
+def test_only_a_container_that_asks_for_devices_frees_those_of_pods_that_are_gone() -> None:
+    held = Given(having(gpus(0, 0)), container(gpu=1), uid="gone").state
+    assert Given(held, container(), active=["uid"]).state == held
+    done = Given(held, container(gpu=2), active=["uid"])
+    assert done.error is None and done.ids() == {"gpu0", "gpu1"}
+    assert Given(held, container(gpu=2), active=None).error is not None, "kubelet does not know all pods yet"
+
+
 def test_a_failed_question_leaves_the_aligned_devices_taken() -> None:
     state = having(gpus(0, 1, 1), prefers=True)
     done = Given(state, container(gpu=2), hint=Hint(0b01, True), plugin=failing_on(PreferredAllocation))
