@@ -91,9 +91,9 @@ def _config(random: Random, version: str, machine: Machine) -> KubeletConfig:
 
 
 def _cpu_options(random: Random) -> CpuOptions:
-    """One option, or none: most pairs of them keep a kubelet from starting."""
-    name = random.choice([*CpuOptions.__struct_fields__, "", "", "", ""])
-    return CpuOptions(**{name: True}) if name else CpuOptions()
+    """None, one or two; many pairs keep a kubelet from starting."""
+    names = [name for name in random.choices(CpuOptions.__struct_fields__, k=2) if random.random() < 0.4]
+    return CpuOptions(**dict.fromkeys(names, True))
 
 
 def _devices(random: Random, nodes: int) -> dict[str, dict[str, tuple[int, ...] | None]]:

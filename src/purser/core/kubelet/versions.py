@@ -101,6 +101,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     """Its error says so even when none is free (PR 127959; 1.32)."""
     keeps_parts_of_cores: bool
     """A container keeps the CPUs that it has where full-pcpus-only would refuse it now (read in the source: 1.37)."""
+    limits_numa_shares: bool
+    """distribute-cpus-across-numa takes no more of a NUMA node than it has, and honours align-by-socket (1.37)."""
     counts_cpus_in_errors: bool
     """``not enough cpus available`` says how many were asked for and are there (read in the source:
     1.29)."""
@@ -160,6 +162,7 @@ def behaviour(version: Version) -> Behaviour:
         checks_free_physical_cpus=version >= (1, 27, 0),
         names_exhausted_physical_cpus=version >= (1, 32, 0),
         keeps_parts_of_cores=version >= (1, 37, 0),
+        limits_numa_shares=version >= (1, 37, 0),
         counts_cpus_in_errors=version >= (1, 29, 0),
         takes_odd_uncore_parts=version >= (1, 34, 0),
         adds_data_to_state_files=version >= (1, 37, 0),

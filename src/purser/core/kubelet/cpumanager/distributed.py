@@ -4,12 +4,15 @@ The smallest number of NUMA nodes that can hold an even split wins; among the co
 leaves the free CPUs of all nodes most alike (smallest standard deviation, three decimals); the first of equals. What an
 even split leaves over goes to a subset of the chosen nodes by the same rule. When there is no split: packed.
 
+Since 1.37 an even split is no more than the node with the fewest free CPUs has, and with align-by-socket,
+nodes of one socket win over any others.
+
 kubelet keeps the best combination as a slice whose array it goes on to write to (upstream PR 141238): when combinations
 of at least four nodes are tried, the last node of the kept one may be replaced by that of a later one. `_combinations`
 does the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from math import floor, inf, sqrt
 from typing import NamedTuple
@@ -34,6 +37,8 @@ class _Choice(NamedTuple):
     extra: Sequence[int] = ()
     """The same for what an even split leaves over."""
     extra_width: int = 0
+    in_one_socket: bool = False
+    """Only looked at with align-by-socket."""
 
 
 class _Request(NamedTuple):
@@ -45,11 +50,37 @@ class _Request(NamedTuple):
         """CPUs of each of ``width`` nodes in an even split."""
         return self.cpus // width // self.group * self.group
 
+    def possible_share(self, free: Collection[int]) -> int:
+        """The same for nodes with so many free CPUs each, as far as every one of them can give it."""
+        return min(self.share(len(free)), *(cpus // self.group * self.group for cpus in free))
+
+
+class _Nodes(NamedTuple):
+    """The NUMA nodes with free CPUs, by position."""
+
+    free: Sequence[int]
+    """CPUs."""
+    sockets: Sequence[frozenset[int]] | None
+    """Of each node; None: no matter."""
+
+    def in_one_socket(self, nodes: Sequence[int]) -> bool:
+        """Whether these nodes are; no where sockets do not matter."""
+        return self.sockets is not None and len(frozenset().union(*(self.sockets[node] for node in nodes))) <= 1
+
 
 def take_distributed(
-    topology: CpuTopology, available: CpuSet, count: int, group: int, *, is_spread: bool = False, counted_errors: bool
+    topology: CpuTopology,
+    available: CpuSet,
+    count: int,
+    group: int,
+    *,
+    is_spread: bool = False,
+    by_socket: bool = False,
+    limits_shares: bool,
+    counted_errors: bool,
 ) -> CpuSet:
-    """``count`` of the available CPUs in groups of ``group`` (takeByTopologyNUMADistributed).
+    """``count`` of the available CPUs in groups of ``group`` (takeByTopologyNUMADistributed); ``limits_shares``:
+    `Behaviour.limits_numa_shares`, without which ``by_socket`` changes nothing.
 
     Raises `NotTakenError`."""
 
@@ -65,13 +96,20 @@ def take_distributed(
         raise shortage_error(count, available, counted=counted_errors)
     nodes = sorted_numa_nodes(tally)
     free = [(node & tally.free).bit_count() for node in nodes]
+    sockets = [_sockets_of(topology, node) for node in nodes] if by_socket and limits_shares else None
     request = _Request(count, group)
     for width in _widths(topology, request, len(nodes)):
-        choice = _best_choice(free, request, width)
+        choice = _best_choice(_Nodes(free, sockets), request, width)
         if choice.balance < inf:
-            _take_choice(tally, nodes, request, width, choice, take)
+            chosen = [free[node] for node in choice.nodes[:width]]
+            share = request.possible_share(chosen) if limits_shares else request.share(width)
+            _take_choice(tally, nodes, request, width, share, choice, take)
             return tally.taken
     return take(available, count)
+
+
+def _sockets_of(topology: CpuTopology, cpus: CpuSet) -> frozenset[int]:
+    return frozenset(socket for socket, of_socket in topology.machine.cpus_by_socket.items() if of_socket & cpus)
 
 
 def _widths(topology: CpuTopology, request: _Request, free_nodes: int) -> range:
@@ -86,31 +124,38 @@ def _ceil(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
-def _best_choice(free: Sequence[int], request: _Request, width: int) -> _Choice:
-    """The best combination of ``width`` nodes. ``free``: CPUs of each node."""
-    best = _Choice()
+def _best_choice(nodes: _Nodes, request: _Request, width: int) -> _Choice:
+    """The best combination of ``width`` nodes."""
+    best, free = _Choice(), nodes.free
     balance = _balance_of(len(free), sum(free) - request.cpus)
     squares = sum(cpus * cpus for cpus in free)
     for combination in _combinations(range(len(free)), width):
-        if best.balance == 0:
+        if best.balance == 0 and (nodes.sockets is None or best.in_one_socket):
             break
-        if _can_split(free, request, combination[:width]):
-            choice = _extend_choice(free, squares, request, combination, width, balance)
-            best = min(best, choice, key=lambda choice: choice.balance)
+        of_nodes = [free[node] for node in combination[:width]]
+        share = request.share(width) if nodes.sockets is None else request.possible_share(of_nodes)
+        if _can_split(of_nodes, request, share):
+            choice = _extend_choice(free, squares, request, combination, width, share, balance)
+            choice = choice._replace(in_one_socket=nodes.in_one_socket(combination[:width]))
+            best = min(best, choice, key=lambda choice: (not choice.in_one_socket, choice.balance))
     return best
 
 
-def _can_split(free: Sequence[int], request: _Request, nodes: Sequence[int]) -> bool:
-    whole_groups = sum(free[node] // request.group for node in nodes)
-    share = request.share(len(nodes))
-    return whole_groups * request.group >= request.cpus and all(free[node] >= share for node in nodes)
+def _can_split(free: Sequence[int], request: _Request, share: int) -> bool:
+    whole_groups = sum(cpus // request.group for cpus in free)
+    return whole_groups * request.group >= request.cpus and all(cpus >= share for cpus in free)
 
 
 def _extend_choice(
-    free: Sequence[int], squares: int, request: _Request, combination: Sequence[int], width: int, balance: Balance
+    free: Sequence[int],
+    squares: int,
+    request: _Request,
+    combination: Sequence[int],
+    width: int,
+    share: int,
+    balance: Balance,
 ) -> _Choice:
     """The combination with the best subset of it for what the even split leaves over: wide subsets first."""
-    share = request.share(width)
     left = {node: free[node] - share for node in combination[:width]}
     squares += sum(cpus * cpus - (cpus + share) ** 2 for cpus in left.values())
     extra = request.cpus - share * width
@@ -141,11 +186,11 @@ def _change_by_extra(left: Mapping[int, int], nodes: Sequence[int], extra: int, 
 
 
 def _take_choice(
-    tally: Tally, nodes: Sequence[CpuSet], request: _Request, width: int, choice: _Choice, take: Take
+    tally: Tally, nodes: Sequence[CpuSet], request: _Request, width: int, share: int, choice: _Choice, take: Take
 ) -> None:
     for node in choice.nodes[:width]:
-        _try_to_take(tally, nodes[node], request.share(width), take)
-    extra = request.cpus - request.share(width) * width
+        _try_to_take(tally, nodes[node], share, take)
+    extra = request.cpus - share * width
     takers = [nodes[node] for node in choice.extra[: choice.extra_width]]
     while extra and any((node & tally.free).bit_count() >= request.group for node in takers):
         for node in takers:

@@ -17,15 +17,25 @@ from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.versions import behaviour
 
-VERSIONS = [(1, 20, 2), (1, 24, 0), (1, 36, 2)]
+VERSIONS = [(1, 20, 2), (1, 24, 0), (1, 36, 2), (1, 37, 2)]
 
 
 def packed(on: Machine, available: str, count: int, **options: bool) -> str:
     return format_cpuset(take_packed(topology_of(node(on)), parse_cpuset(available), count, **options))
 
 
-def distributed(on: Machine, available: str, count: int, group: int = 1) -> str:
-    found = take_distributed(topology_of(node(on)), parse_cpuset(available), count, group, counted_errors=True)
+def distributed(
+    on: Machine, available: str, count: int, group: int = 1, by_socket: bool = False, limits_shares: bool = True
+) -> str:
+    found = take_distributed(
+        topology_of(node(on)),
+        parse_cpuset(available),
+        count,
+        group,
+        by_socket=by_socket,
+        limits_shares=limits_shares,
+        counted_errors=True,
+    )
     return format_cpuset(found)
 
 
@@ -35,6 +45,14 @@ def test_distributed_gives_every_numa_node_the_same() -> None:
     assert distributed(two_nodes, "0-15", 10) == "0-2,4-6,8-9,12-13"
     assert distributed(two_nodes, "0-15", 10, group=2) == "0-2,4-5,8-10,12-13"
     assert distributed(two_nodes, "0-15", 9, group=2) == packed(two_nodes, "0-15", 9)
+
+
+def test_distributed_stays_in_one_socket_since_1_37() -> None:
+    four_nodes = machine(sockets=2, numa_per_socket=2)
+    free = "0-1,4-15"  # the second node's and the third one's CPUs balance best, and are of two sockets
+    assert distributed(four_nodes, free, 6) == "4-6,8-10"
+    assert distributed(four_nodes, free, 6, by_socket=True) == "8-10,12-14"
+    assert distributed(four_nodes, free, 6, by_socket=True, limits_shares=False) == "4-6,8-10"
 
 
 CHOICES = st.fixed_dictionaries(
@@ -51,6 +69,7 @@ OPTIONS = st.sampled_from(
         CpuOptions(),
         CpuOptions(distribute_cpus_across_numa=True),
         CpuOptions(distribute_cpus_across_numa=True, full_pcpus_only=True),
+        CpuOptions(distribute_cpus_across_numa=True, align_by_socket=True),
         CpuOptions(distribute_cpus_across_cores=True),
         CpuOptions(prefer_align_cpus_by_uncorecache=True),
     ]
