@@ -1,7 +1,7 @@
 """Nodes and pods drawn by chance, as the twin has them and as JSON for kubelet's own managers."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -18,7 +18,7 @@ from purser.core.kubelet.config import (
 )
 from purser.core.kubelet.cpuset import cpus_of, parse_cpuset
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
-from purser.core.kubelet.pod import CPU, MEMORY, KubeletContainer, KubeletPod, qos_class
+from purser.core.kubelet.pod import CPU, MEMORY, KubeletContainer, KubeletPod, QosClass, qos_class
 from purser.core.kubelet.state import KubeletNode
 from purser.core.pod.manifest import ContainerKind
 
@@ -30,10 +30,11 @@ Json = dict[str, Any]
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A pod comes; those of ``gone`` have ended before."""
+    """A pod comes; those of ``gone`` have ended before, and the ``unhealthy`` GPUs are so now."""
 
     pod: KubeletPod
     gone: tuple[str, ...]
+    unhealthy: tuple[str, ...]
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -50,10 +51,12 @@ def draw(random: Random, version: str) -> Case:
     machine = _machine(random)
     node = KubeletNode(_config(random, version, machine), machine)
     has_pages = HUGE_PAGES in machine.numa_nodes[0].memory
+    devices = _devices(random, len(machine.numa_nodes))
     steps = tuple(
-        Step(_pod(random, f"uid-{place}", has_pages), _gone(random, place)) for place in range(random.randint(1, 6))
+        Step(_pod(random, f"uid-{place}", has_pages), _gone(random, place), _unhealthy(random, devices))
+        for place in range(random.randint(1, 6))
     )
-    return Case(node, _devices(random, len(machine.numa_nodes)), steps)
+    return Case(node, devices, steps)
 
 
 def _machine(random: Random) -> Machine:
@@ -108,11 +111,17 @@ def _gone(random: Random, place: int) -> tuple[str, ...]:
     return tuple(f"uid-{earlier}" for earlier in range(place) if random.random() < 0.25)
 
 
+def _unhealthy(random: Random, devices: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    return tuple(id_ for id_ in devices[GPU] if random.random() < 0.2) if random.random() < 0.2 else ()
+
+
 def _pod(random: Random, uid: str, has_pages: bool) -> KubeletPod:
     early = random.choices([ContainerKind.INIT, ContainerKind.SIDECAR], k=random.choice([0, 0, 0, 1, 2]))
     kinds = [*early, *[ContainerKind.APP] * random.choice([1, 1, 2])]
     is_whole = random.random() < 0.8
     containers = tuple(_container(random, f"c{place}", kind, is_whole, has_pages) for place, kind in enumerate(kinds))
+    if random.random() < 0.1:  # the gate PodLevelResourceManagers is off: such a pod has no CPUs or memory of its own
+        return KubeletPod(uid, containers, QosClass.BURSTABLE, is_pod_level=True)
     return KubeletPod(uid, containers, qos_class(containers))
 
 
@@ -155,7 +164,10 @@ def to_json(case: Case) -> Json:
             resource: {id_: None if nodes is None else list(nodes) for id_, nodes in each.items()}
             for resource, each in case.devices.items()
         },
-        "steps": [{"pod": _pod_json(step.pod), "gone": list(step.gone)} for step in case.steps],
+        "steps": [
+            {"pod": _pod_json(step.pod), "gone": list(step.gone), "unhealthy": list(step.unhealthy)}
+            for step in case.steps
+        ],
     }
 
 
@@ -192,6 +204,7 @@ def _pod_json(pod: KubeletPod) -> Json:
         "spec": {
             "initContainers": [_container_json(each) for each in early],
             "containers": [_container_json(each) for each in late],
+            **({"resources": {"requests": {CPU: "40"}, "limits": {CPU: "40"}}} if pod.is_pod_level else {}),
         },
     }
 

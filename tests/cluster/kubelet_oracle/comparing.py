@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from purser.core.kubelet import cpumanager, memorymanager
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import AdmissionOutcome, PreferredAllocation, finish
@@ -24,6 +26,7 @@ def twin_outcomes(case: Case) -> list[Json]:
     outcomes: list[Json] = []
     for step in case.steps:
         active = [uid for uid in active if uid not in step.gone]
+        state = msgspec.structs.replace(state, devices=_listed(state.devices, case, step.unhealthy))
         outcome = finish(admit(case.node, state, step.pod, active), _first_by_name)
         state = outcome.state
         if outcome.refusal is None:
@@ -57,12 +60,17 @@ def kubelet_outcomes(case: Case, steps: Iterable[Mapping[str, Any]]) -> list[Jso
 
 def _start(case: Case) -> KubeletState:
     devices = DeviceManagerState()
-    for resource, listed in case.devices.items():
+    for resource in case.devices:
         devices = register(devices, resource, PluginOptions(preferred_allocation=True))
-        found = [PluginDevice(id_, numa_nodes=nodes) for id_, nodes in listed.items()]
-        devices = update(devices, resource, found)
     has_memory = case.node.config.memory_policy is MemoryPolicy.STATIC
     return KubeletState(devices, cpumanager.start(case.node), memorymanager.start(case.node) if has_memory else None)
+
+
+def _listed(devices: DeviceManagerState, case: Case, unhealthy: Collection[str]) -> DeviceManagerState:
+    for resource, listed in case.devices.items():
+        found = [PluginDevice(id_, id_ not in unhealthy, nodes) for id_, nodes in listed.items()]
+        devices = update(devices, resource, found)
+    return devices
 
 
 def _first_by_name(ask: PreferredAllocation) -> Iterable[str]:
@@ -108,9 +116,14 @@ def _memory(state: MemoryState | None) -> Json:
     return {"memory": _by_pod({key: sorted(each) for key, each in blocks.items()}), "nodes": nodes}
 
 
+_SHORT_OF_DEVICES = re.compile(
+    r"(requested number of devices unavailable for|no healthy devices present; cannot allocate unhealthy devices) .*,"
+)
+
+
 def _refusal(reason: str, message: str) -> list[str]:
     """Which of several resources is short comes first by chance: kubelet goes through a container's limits, a map."""
-    return [reason, re.sub(r"(unavailable for ).*(, which)", r"\1any\2", message)]
+    return [reason, _SHORT_OF_DEVICES.sub("short of devices,", message)]
 
 
 def _blocks(memory: Mapping[str, Any]) -> Json:

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 	_ "unsafe" // for go:linkname
@@ -54,8 +55,9 @@ type node struct {
 }
 
 type step struct {
-	Pod  v1.Pod   `json:"pod"`
-	Gone []string `json:"gone"`
+	Pod       v1.Pod   `json:"pod"`
+	Gone      []string `json:"gone"`
+	Unhealthy []string `json:"unhealthy"`
 }
 
 type hint struct {
@@ -137,9 +139,8 @@ func play(on node) ([]outcome, error) {
 	stub := &ready{}
 	check(devices.Start(logger, activePods, stub, containermap.NewContainerMap(), sets.New[string]()))
 	defer func() { check(devices.Stop(logger)) }()
-	for name, each := range on.Devices {
+	for name := range on.Devices {
 		check(devices.PluginConnected(ctx, name, plugin{resource: name}))
-		devices.PluginListAndWatchReceiver(logger, name, &pluginapi.ListAndWatchResponse{Devices: listed(each)})
 	}
 	reconciled := make(chan struct{})
 	once := sync.OnceFunc(func() { close(reconciled) })
@@ -160,6 +161,10 @@ func play(on node) ([]outcome, error) {
 	var outcomes []outcome
 	for place := range on.Steps {
 		each := &on.Steps[place]
+		for name, nodes := range on.Devices {
+			response := &pluginapi.ListAndWatchResponse{Devices: listed(nodes, each.Unhealthy)}
+			devices.PluginListAndWatchReceiver(logger, name, response)
+		}
 		active = append(without(active, each.Gone), &each.Pod)
 		result := topology.Admit(ctx, &lifecycle.PodAdmitAttributes{Pod: &each.Pod, Operation: lifecycle.AddOperation})
 		found := outcome{
@@ -197,7 +202,7 @@ func play(on node) ([]outcome, error) {
 	return outcomes, nil
 }
 
-func listed(devices map[string][]int64) []*pluginapi.Device {
+func listed(devices map[string][]int64, unhealthy []string) []*pluginapi.Device {
 	var found []*pluginapi.Device
 	for id, nodes := range devices {
 		device := &pluginapi.Device{ID: id, Health: pluginapi.Healthy}
@@ -206,6 +211,9 @@ func listed(devices map[string][]int64) []*pluginapi.Device {
 			for _, numa := range nodes {
 				device.Topology.Nodes = append(device.Topology.Nodes, &pluginapi.NUMANode{ID: numa})
 			}
+		}
+		if slices.Contains(unhealthy, id) {
+			device.Health = pluginapi.Unhealthy
 		}
 		found = append(found, device)
 	}
@@ -227,11 +235,7 @@ func reservations(reserved map[int32]v1.ResourceList) []kubeletconfig.MemoryRese
 func without(pods []*v1.Pod, uids []string) []*v1.Pod {
 	var kept []*v1.Pod
 	for _, pod := range pods {
-		isGone := false
-		for _, uid := range uids {
-			isGone = isGone || string(pod.UID) == uid
-		}
-		if !isGone {
+		if !slices.Contains(uids, string(pod.UID)) {
 			kept = append(kept, pod)
 		}
 	}
