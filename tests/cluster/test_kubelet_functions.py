@@ -16,7 +16,7 @@ from .kubelet_oracle.cases import Case, Json, document, draw
 from .kubelet_oracle.comparing import kubelet_outcomes, twin_outcomes
 from .kubernetes import modules, releases
 
-NODES = {Tier.FAST: 50, Tier.GATE: 1_000, Tier.SOAK: 20_000}[TIER]
+NODES = {Tier.FAST: 50, Tier.GATE: 600, Tier.SOAK: 20_000}[TIER]
 PLAYS = 10
 """Of each node: kubelet's picks that are chance differ in one of so many."""
 MOST_BY_CHANCE = 0.1
