@@ -111,6 +111,7 @@ from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
 from purser.kube.login import parse_exec_credential
 from purser.kube.objects import Node, ObjectMeta
+from purser.kube.pod_details import CACHED_PODS, MAX_SCHEDULER_MESSAGE, scheduler_message
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import defaults as lab_defaults
 from purser.lab.apiserver import jsonio
@@ -333,7 +334,8 @@ def by_annotation(data: bytes) -> None:
 
 
 def any_pod(data: bytes) -> None:
-    found = codec_of(PODS).object(data)
+    found = codec_of(CACHED_PODS).object(data)
+    assert len(scheduler_message(found)) <= MAX_SCHEDULER_MESSAGE
     arrivals, rooms = Arrivals(Readings(), "purser-scheduler"), NodeFreeResources(Fleet())
     arrivals.put_pod(found)
     rooms.put_pod(found)
@@ -361,7 +363,7 @@ def watch(data: bytes) -> None:
 
 
 def pages(data: bytes) -> None:
-    codec_of(PODS).page(data)
+    codec_of(CACHED_PODS).page(data)
     codec_of(NODES.raw()).page(data)
 
 

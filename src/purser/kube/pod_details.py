@@ -1,14 +1,17 @@
 """Pods with more, or less, than `purser.kube.objects.Pod` has: slim Structs, for reading only.
 
 `ScheduledPod` also has what only kube-scheduler's filters read, host ports and claims, and what it says of the pod.
+`CachedPod` has of these only what it said last of a pod that waits: a cache has all pods of a cluster.
 `DetailedPod` also has what containers do, which is most of a pod's status: watches of all pods of a cluster leave it
 out. `PodSummary` has only what decides whether its node can be drained.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from purser.core.decoding import brief
 from purser.core.pod.manifest import PodVolume
 from purser.kube.objects import (
     MIRROR_POD_ANNOTATION,
@@ -21,7 +24,13 @@ from purser.kube.objects import (
     ResourceRequirements,
     Slim,
 )
-from purser.kube.resources import PODS
+from purser.kube.resources import PODS, Resource
+
+MAX_SCHEDULER_MESSAGE = 1000
+"""Characters: kube-scheduler counts nodes by reason, and names none."""
+
+MAX_KEPT_MESSAGES = 1024
+"""Messages that are kept once for all pods that wait for the same."""
 
 
 class PodCondition(Slim, frozen=True, gc=False):
@@ -251,6 +260,49 @@ class ScheduledPod(Pod, frozen=True, gc=False):
     status: ScheduledPodStatus = ScheduledPodStatus()
 
 
+class CachedCondition(Slim, frozen=True, gc=False):
+    """A condition of a pod that waits."""
+
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class CachedPodStatus(PodStatus, frozen=True, gc=False):
+    """How far a pod has come; of its conditions only PodScheduled, and that only while it is not scheduled."""
+
+    conditions: tuple[CachedCondition, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.conditions:
+            said = next((each.message for each in self.conditions if _says_why(each)), None)
+            kept = () if said is None else _kept(said[: 4 * MAX_SCHEDULER_MESSAGE])
+            msgspec.structs.force_setattr(self, "conditions", kept)
+
+
+class CachedPod(Pod, frozen=True, gc=False):
+    """A pod as a cache of all pods keeps it."""
+
+    status: CachedPodStatus = CachedPodStatus()
+
+
+def scheduler_message(pod: Pod) -> str:
+    """Why a pod is not scheduled, by its condition PodScheduled; empty where nobody has said, or it was not read."""
+    conditions = pod.status.conditions if isinstance(pod, ScheduledPod | CachedPod) else ()
+    return next((each.message for each in conditions if _says_why(each)), "")
+
+
+def _says_why(condition: PodCondition | CachedCondition) -> bool:
+    return (condition.type, condition.status) == ("PodScheduled", "False")
+
+
+@lru_cache(MAX_KEPT_MESSAGES)
+def _kept(message: str) -> tuple[CachedCondition, ...]:
+    return (CachedCondition("PodScheduled", "False", brief(message, MAX_SCHEDULER_MESSAGE)),)
+
+
+CACHED_PODS: Resource[Pod] = PODS.as_type(CachedPod)
+"""To be read as pods, of which `scheduler_message` knows more."""
 SCHEDULED_PODS = PODS.as_type(ScheduledPod)
 DETAILED_PODS = PODS.as_type(DetailedPod)
 POD_SUMMARIES = PODS.as_type(PodSummary)

@@ -12,6 +12,7 @@ from purser.core.model import PodRequest
 from purser.core.pod.phases import phases
 from purser.kube import Informer
 from purser.kube.objects import Pod
+from purser.kube.pod_details import scheduler_message
 from purser.kube.pods import is_terminal
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
@@ -40,6 +41,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """What kube-scheduler was told."""
     suggestion: str = ""
     """By which change of its own it would fit, as `PodAdvisor` found; empty: none is known."""
+    last_message: str = ""
+    """What kube-scheduler said last of it, whoever refused it: the pod itself has it. Empty: nothing yet."""
 
 
 class PendingTotals(msgspec.Struct):
@@ -88,7 +91,17 @@ class PendingPods:
                     gpus = 0 if request is None else peak_gpu_count(request)
                 meta, priority = pod.metadata, pod.spec.priority
                 policy = node_policy_word(meta.annotations, self._default_policy)
-                self._pods[uid] = PendingPod(meta.namespace, meta.name, meta.creation_timestamp, priority, policy, gpus)
+                self._pods[uid] = PendingPod(
+                    meta.namespace,
+                    meta.name,
+                    meta.creation_timestamp,
+                    priority,
+                    policy,
+                    gpus,
+                    last_message=scheduler_message(pod),
+                )
+        elif (said := scheduler_message(pod)) != self._pods[uid].last_message:
+            self._pods[uid] = msgspec.structs.replace(self._pods[uid], last_message=said)
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod that was deleted; one that is not known changes nothing."""

@@ -26,9 +26,10 @@ from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.leases import LeaseFollower
 from purser.kube.objects import Namespace, Node, Pod
+from purser.kube.pod_details import CACHED_PODS
 from purser.kube.racing import until
 from purser.kube.resource_quotas import RESOURCE_QUOTAS, ResourceQuota
-from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.kube.resources import NAMESPACES, NODES
 from purser.kube.retrying import retry_until_accepted
 from purser.scheduler.binding import DoubleGrants, HamiPods, ServedPods
 from purser.scheduler.cache import ClusterCache, Topologies
@@ -212,7 +213,7 @@ async def _make_parts(
         families=families_of(settings.vendors),
         units_mib=dict(settings.memory_units),
     )
-    pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
+    pods, nodes, quotas = Informer(client, CACHED_PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
     namespaces = Informer(client, NAMESPACES)
     cache.attach(pods, nodes, quotas, namespaces)
     follower = _build_follower(settings, client, host)

@@ -10,7 +10,13 @@ from purser import __version__
 from purser.top.lines import clean
 from purser.top.views import age
 from purser.web.cards import Health, device_name, health_of, mig_profile
-from purser.web.tables import MAX_PODS_OF_A_REASON, MIB_PER_GIB, HeldAmount, message_without_suggestion
+from purser.web.tables import (
+    MAX_PODS_OF_A_REASON,
+    MIB_PER_GIB,
+    HeldAmount,
+    is_refused_elsewhere,
+    message_without_suggestion,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Renderer:
             shell=lambda word: shlex.quote(clean(word)),
             without_suggestion=message_without_suggestion,
         )
+        self._environment.tests["refused_elsewhere"] = is_refused_elsewhere
         self._environment.globals.update(
             health_words=list(Health),
             status_classes=STATUS_CLASSES,

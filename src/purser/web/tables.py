@@ -4,8 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from purser.core.explaining.grouping import KUBE_SCHEDULER
 from purser.core.state import ADVICE, ClusterState, StateGpu, StateGrant, StateNode, StateWaiting
 from purser.core.wording import natural_sort_key
+from purser.scheduler.reasons import PendingReason
 from purser.top.holding import held_by_gpu
 from purser.web.cards import Card, Health, card_uuid, cards_of, health_of
 
@@ -163,6 +165,13 @@ def group_of_reason(state: ClusterState, pod: StateWaiting) -> ReasonGroup:
 def message_without_suggestion(pod: StateWaiting) -> str:
     """Why it waits, without the change by which it would fit, which the scheduler's message ends with."""
     return pod.message.removesuffix(f"{ADVICE}{pod.suggestion}") if pod.suggestion else pod.message
+
+
+def is_refused_elsewhere(pod: StateWaiting) -> bool:
+    """Whether most nodes are out for kube-scheduler, or only kube-scheduler can say why it waits: Purser's scheduler
+    then tries no changes by itself."""
+    by = next((each.by for each in pod.reasons), "")
+    return pod.reason == PendingReason.KUBE_SCHEDULER or by == KUBE_SCHEDULER
 
 
 def use_by_namespace(state: ClusterState) -> list[UseRow]:

@@ -38,6 +38,7 @@ from purser.kube import (
 )
 from purser.kube.login import Source, StoredLogin
 from purser.kube.objects import Pod
+from purser.kube.pod_details import CACHED_PODS
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
@@ -89,7 +90,7 @@ class World:
         self.metrics, self.clock = SchedulerMetrics(), Clock()
         self.events = EventRecorder(client, "purser-scheduler", "here")
         self.cache = ClusterCache(keys, self.metrics, self.clock, families=families)
-        self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
+        self.pods, self.nodes = Informer(client, CACHED_PODS), Informer(client, NODES)
         self.quotas, self.namespaces = Informer(client, RESOURCE_QUOTAS), Informer(client, NAMESPACES)
         self.cache.attach(self.pods, self.nodes, self.quotas, self.namespaces)
 

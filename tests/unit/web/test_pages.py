@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, details, gpu, grant, node, waiting
 from tests.waiting import limit as waiting_limit
 
-from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateEvent, StateGpuHealth, StateStep
+from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateEvent, StateGpuHealth, StateReason, StateStep
 from purser.kube import KubeError
 from purser.web import pages
 from purser.web.access import is_local_host
@@ -289,6 +289,16 @@ async def test_pods_that_wait_show_what_was_tried_for_them_and_would_make_them_f
         assert text.count(">none known yet</td>") == 1
         assert f"<dt>Would fit if</dt><dd>{less}</dd>" in await text_of(client, "/pods/default/p-0")
         assert "Would fit if" not in await text_of(client, "/pods/default/p-3")
+
+
+async def test_where_kube_scheduler_refuses_a_pod_the_changes_are_on_the_pods_page():
+    why = StateReason("kube-scheduler", "TaintToleration", 2, 0, "")
+    theirs = (waiting("theirs", "KubeScheduler"), msgspec.structs.replace(waiting("read", "Taint"), reasons=(why,)))
+    async with served(Source(cluster((node("n"),), (), (*theirs, waiting("ours"))))) as (client, _):
+        text = await text_of(client, "/waiting")
+        for name in ("theirs", "read"):
+            assert f'<a href="/pods/default/{name}">see the pod&#39;s page</a></td>' in text.replace("'", "&#39;")
+        assert text.count(">none known yet</td>") == 1
 
 
 async def test_waiting_pods_are_searched_by_namespace_and_name():

@@ -26,6 +26,7 @@ from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Sug
 from purser.scheduler.explaining.choosing import ChosenNode, NodeScore
 from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
+from purser.scheduler.explaining.last_message import with_last_message
 from purser.scheduler.explaining.logged import LogFile, explain_from_log
 from purser.scheduler.explaining.overview import Overview
 from purser.scheduler.explaining.starting import Obstacle
@@ -49,4 +50,5 @@ __all__ = [
     "UnknownPodError",
     "WorkloadExplanation",
     "explain_from_log",
+    "with_last_message",
 ]

@@ -28,7 +28,7 @@ from purser.kube.nodes import readiness
 from purser.kube.objects import Pod
 from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.judging import Judgement, reason_counts
-from purser.scheduler.explaining.last_message import last_advice, last_message
+from purser.scheduler.explaining.last_message import last_advice, last_message, with_last_message
 from purser.scheduler.reasons import PendingReason
 
 MAX_JUDGED = 500
@@ -172,11 +172,7 @@ def _message(pod: Pod, judged: StateWaiting) -> str:
     """The sentence on one pod of a kind: what its scheduler says of it differs among pods that are alike."""
     if judged.reason != PendingReason.KUBE_SCHEDULER:
         return judged.message
-    scheduler = pod.spec.scheduler_name or "default-scheduler"
-    last = last_message(pod)
-    if not last:
-        return f"{judged.message}: {scheduler} has not tried the pod yet"
-    return f"{judged.message}; last message from {scheduler}: {last}"
+    return with_last_message(judged.message, pod.spec.scheduler_name, last_message(pod))
 
 
 def _kind(pod: Pod) -> bytes:

@@ -32,6 +32,7 @@ from purser.kube import Clock
 from purser.kube.nodes import readiness
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.explaining import with_last_message
 from purser.scheduler.pending import PendingPod, PendingPods
 from purser.scheduler.read_api.documents import EncodedState, SharedValue, digest_of, run_in_steps
 from purser.scheduler.read_api.lists import (
@@ -42,13 +43,12 @@ from purser.scheduler.read_api.lists import (
     in_order,
     without_first_comma,
 )
-from purser.scheduler.reasons import PendingReason
 
 MAX_SCOPES = 4096
 """Namespaces' documents of which it is remembered since when they have been as they are."""
 MAX_DOCUMENTS = 64
 """Namespaces' documents that are kept, until something changes."""
-_WAITING_MESSAGE = PendingReason.KUBE_SCHEDULER.happened
+_NOT_REFUSED = "Purser has not rejected the pod"
 _NODES_AT_ONCE = 16
 _PODS_AT_ONCE = 256
 """Between two turns of the event loop: one to three milliseconds' work."""
@@ -273,7 +273,8 @@ def _all(by_namespace: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
 
 
 def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> StateWaiting:
-    """A pod of which there is no message was not refused; ``knows_why``: as far as a replica knows that places pods."""
+    """A pod of which there is no message was not refused by Purser; ``knows_why``: as far as a replica knows that
+    places pods."""
     if not knows_why:
         pod = msgspec.structs.replace(pod, reason="", nodes_by_reason=(), message="", suggestion="")
     reasons = tuple(StateReason("Purser", reason, nodes, 0, "") for reason, nodes in pod.nodes_by_reason)
@@ -286,7 +287,7 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
         priority=pod.priority,
         gpus=pod.gpus,
         reason=str(pod.reason),
-        message=pod.message or (_WAITING_MESSAGE if knows_why else ""),
+        message=pod.message or (with_last_message(_NOT_REFUSED, scheduler, pod.last_message) if knows_why else ""),
         reasons=reasons,
         suggestion=pod.suggestion,
     )

@@ -11,7 +11,7 @@ from purser.core.state import ClusterState, Rollout, StateGpuHealth, StateReplic
 from purser.kube import SystemClock
 from purser.kube.client import Listing
 from purser.kube.objects import Node, ObjectMeta
-from purser.kube.resources import NODES
+from purser.kube.resources import NODES, PODS
 from purser.scheduler.read_api import RolloutPage, rollout_page
 from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.page import StatePage
@@ -65,6 +65,38 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     assert by_name["new"].message.startswith("Purser has not rejected the pod")
     assert by_name["odd"].reason == "InvalidRequest"
     assert "16Gi" in by_name["odd"].message
+
+
+async def test_of_a_pod_that_kube_scheduler_itself_refuses_its_last_message_is_told(world):
+    world.extender.attach(world.pods)
+    await world.add_node("n1")
+    pod = await world.add_pod("picky", memory=100)
+    page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
+
+    async def told():
+        world.clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
+        (waits,) = msgspec.json.decode(body(await page.current()), type=ClusterState).waiting
+        return waits.reason, waits.message
+
+    async def say(message):
+        conditions = [
+            {"type": "Ready", "status": "False", "message": "not this"},
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},
+        ]
+        await world.client.patch_merge(
+            PODS, "picky", {"status": {"conditions": conditions}}, "default", subresource="status"
+        )
+        await eventually(lambda: dict(world.extender.pending.pods())[pod.metadata.uid].last_message == message)
+
+    fact = "Purser has not rejected the pod"
+    assert await told() == ("KubeScheduler", f"{fact}: purser-scheduler has not tried the pod yet")
+    for message in ("0/1 nodes are available: 1 Insufficient cpu.", "0/2 nodes are available: 2 Insufficient cpu."):
+        await say(message)
+        assert await told() == ("KubeScheduler", f"{fact}; last message from purser-scheduler: {message}")
+    world.extender.pending.judged(pod.metadata.uid, {"CardInsufficientMemory": 1}, "of Purser's own")
+    assert await told() == ("CardInsufficientMemory", "of Purser's own")
+    world.extender.pending.forget_reasons()
+    assert (await told())[1].endswith(message), "the pod still has it"
 
 
 async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does():
