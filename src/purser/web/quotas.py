@@ -3,13 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from operator import add
 
 from purser.adapters.quotas import quota_resources
-from purser.core.grant.quota import Demand
+from purser.core.grant.quota import Demand, peak_demand
 from purser.core.model import WHOLE_PERCENT
 from purser.core.placement import Reason
-from purser.core.pod.phases import largest
 from purser.core.state import ClusterState, StateGrant, StateQuota, StateWaiting
 from purser.core.vendors.catalogue import FAMILIES
 from purser.web.tables import HeldAmount, ReasonGroup
@@ -114,20 +112,8 @@ def _held(state: ClusterState, namespaces: Collection[str]) -> _Held:
         if grant.namespace in namespaces:
             shares = (share.gpu for part in grant.containers for share in part.shares)
             family = families.get(next(shares, ""), "")  # a pod has devices of one
-            found.setdefault((grant.namespace, family), []).append((grant, _demand(grant)))
+            found.setdefault((grant.namespace, family), []).append((grant, peak_demand(grant.containers)))
     return found
-
-
-def _demand(grant: StateGrant) -> Demand:
-    """As `purser.core.grant.quota.grant_demand` counts it."""
-    parts = (
-        (
-            each.kind,
-            Demand(sum(share.memory_mib for share in each.shares), sum(share.cores_percent for share in each.shares)),
-        )
-        for each in grant.containers
-    )
-    return largest(parts, Demand(), add, Demand.peak)
 
 
 def _percent_sign(per_device: int) -> str:

@@ -7,11 +7,35 @@ have quotas of their own.
 
 from collections.abc import Iterable
 from operator import add
+from typing import Protocol
 
 import msgspec
 
 from purser.core.model import ContainerGrant, DeviceShare, Grant, PodRequest
-from purser.core.pod.phases import largest
+from purser.core.pod.phases import HasKind, largest
+
+
+class HeldShare(Protocol):
+    """What a container holds of one device."""
+
+    @property
+    def memory_mib(self) -> int:
+        """Of its memory."""
+        ...
+
+    @property
+    def cores_percent(self) -> int:
+        """Of its compute."""
+        ...
+
+
+class HoldingContainer(HasKind, Protocol):
+    """A container, and what it holds."""
+
+    @property
+    def shares(self) -> Iterable[HeldShare]:
+        """Of each device."""
+        ...
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -58,13 +82,18 @@ def strictest_limits(quotas: Iterable[QuotaLimits]) -> QuotaLimits:
 
 def grant_demand(grant: Grant) -> Demand:
     """What a grant uses of its namespace's quota: the peak over the pod's phases, as Kubernetes counts pods."""
-    return _peak(grant.containers)
+    return peak_demand(grant.containers)
+
+
+def peak_demand(containers: Iterable[HoldingContainer]) -> Demand:
+    """What a pod's containers, be it of a grant or of the state document, use of its namespace's quota."""
+    return largest(((each.kind, _demand(each.shares)) for each in containers), Demand(), add, Demand.peak)
 
 
 def request_demand(request: PodRequest) -> Demand:
     """What a request would use of its namespace's quota. Memory in percent counts for nothing: it depends on the device
     that is chosen."""
-    return _peak(
+    return peak_demand(
         [
             ContainerGrant(
                 each.name,
@@ -76,11 +105,7 @@ def request_demand(request: PodRequest) -> Demand:
     )
 
 
-def _peak(containers: Iterable[ContainerGrant]) -> Demand:
-    return largest(((each.kind, _demand(each.shares)) for each in containers), Demand(), add, Demand.peak)
-
-
-def _demand(shares: Iterable[DeviceShare]) -> Demand:
+def _demand(shares: Iterable[HeldShare]) -> Demand:
     held = tuple(shares)
     return Demand(sum(share.memory_mib for share in held), sum(share.cores_percent for share in held))
 
