@@ -104,7 +104,7 @@ from purser.core.sharing import (
     settings_without_effect,
     upstream_differences,
 )
-from purser.core.state import PodDetails, StateEvent, StateEvents, StateStep, rollout, rollout_node
+from purser.core.state import PodDetails, StateAsk, StateEvent, StateEvents, StateStep, rollout, rollout_node
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.vendors.registration import MAX_PROBLEMS, vendor_devices
 from purser.kube.codec import codec_of
@@ -140,6 +140,8 @@ from purser.usage.over_time import read_over_time
 from purser.web.charts import chart
 from purser.web.hardware import hardware_of
 from purser.web.rollouts import rollout_rows
+from purser.web.tables import waiting_groups
+from purser.web.waits import wait_text, waits_of_groups
 from purser.yaml_reading import read_all_yaml
 from tests.tiers import TIER, Tier
 from tests.unit.agent.sriov.test_ddp import ANSWER as DEVLINK
@@ -228,6 +230,8 @@ POD = pod(
     priority=5,
     schedulerName="purser-scheduler",
 )
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu."}
+REFUSED = POD | {"status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
 BOUND = POD | {
     "metadata": {"name": "p", "namespace": "ns", "uid": "u-1", "resourceVersion": "7", "annotations": SIGNED},
     "spec": POD["spec"] | {"nodeName": "n1"},
@@ -545,12 +549,20 @@ RANGE = {
 }
 
 
+ASKS = StateAsk("nvidia.com/gpu", False, 100)
+HELD = msgspec.structs.replace(state_grant("p"), created="2027-01-15T07:00:00Z", started="2027-01-15T08:00:00Z")
+LIKE_HELD = msgspec.structs.replace(state_waiting("w"), asks=ASKS)
+
+
 def shown_state(data: bytes) -> None:
-    """As `purser top --scheduler` shows it."""
+    """As `purser top --scheduler` and `purser web --scheduler` show it."""
     state = read_state(data)
     for view in TopView:
         table = table_of(view, state, 0.0)
         drawn(Shown(settled(Screen(view), table, 9), table, state), 40, 12)
+    for found in waits_of_groups(state, waiting_groups(state)):
+        for waits in found:
+            clean(f"{waits.kind.words} {wait_text(waits.median_s)} {wait_text(waits.longest_s)}")
 
 
 def shown_node(data: bytes) -> None:
@@ -757,7 +769,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         "what ddptool says": (ddptool_output.read, [ddptool_says(DDP_PACKAGE)], (UnreadableError,)),
         "the kernel's devlink": (running_versions, [DEVLINK], ()),
         "the agent's book": (book(folder), [msgspec.json.encode(BOOK)], (AgentCheckpointError,)),
-        "pod": (any_pod, [as_json(POD), as_json(BOUND)], (KubeError, DialectError)),
+        "pod": (any_pod, [as_json(POD), as_json(REFUSED), as_json(BOUND)], (KubeError, DialectError)),
         "node": (node, [as_json(NODE)], (KubeError, QuantityError)),
         "watch": (watch, [as_json({"type": "ADDED", "object": BOUND})], (KubeError,)),
         "list": (pages, [as_json({"metadata": {"resourceVersion": "1"}, "items": [BOUND, NODE]})], (KubeError,)),
@@ -773,7 +785,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         ),
         "the scheduler's state": (
             shown_state,
-            [msgspec.json.encode(state_of_gpus((state_node("n"),), (state_grant("p"),), (state_waiting("w"),)))],
+            [msgspec.json.encode(state_of_gpus((state_node("n"),), (HELD,), (LIKE_HELD,)))],
             (UnreadableError,),
         ),
         "a node's details": (shown_node, [msgspec.json.encode(details_of_node("n"))], (UnreadableError,)),

@@ -10,6 +10,7 @@ from purser.core.dialects import DialectError
 from purser.core.dialects.policies import node_policy_word
 from purser.core.model import PodRequest
 from purser.core.pod.phases import phases
+from purser.core.state import StateAsk, state_ask
 from purser.kube import Informer
 from purser.kube.objects import Pod
 from purser.kube.pod_details import scheduler_message
@@ -43,6 +44,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """By which change of its own it would fit, as `PodAdvisor` found; empty: none is known."""
     last_message: str = ""
     """What kube-scheduler said last of it, whoever refused it: the pod itself has it. Empty: nothing yet."""
+    asks: StateAsk | None = None
+    """Of each GPU."""
 
 
 class PendingTotals(msgspec.Struct):
@@ -85,10 +88,9 @@ class PendingPods:
         elif uid not in self._pods:
             reading = self._cache.readings.of(pod)
             if reading.asks_for_devices:
-                gpus = 0
+                request = None
                 with suppress(DialectError):
                     request = reading.request()
-                    gpus = 0 if request is None else peak_gpu_count(request)
                 meta, priority = pod.metadata, pod.spec.priority
                 policy = node_policy_word(meta.annotations, self._default_policy)
                 self._pods[uid] = PendingPod(
@@ -97,8 +99,9 @@ class PendingPods:
                     meta.creation_timestamp,
                     priority,
                     policy,
-                    gpus,
+                    0 if request is None else peak_gpu_count(request),
                     last_message=scheduler_message(pod),
+                    asks=None if request is None else state_ask(request),
                 )
         elif (said := scheduler_message(pod)) != self._pods[uid].last_message:
             self._pods[uid] = msgspec.structs.replace(self._pods[uid], last_message=said)

@@ -33,6 +33,7 @@ from purser.web.tables import (
     use_by_namespace,
     waiting_groups,
 )
+from purser.web.waits import waits_of_groups, waits_of_pod
 
 log = structlog.get_logger("purser.web")
 
@@ -193,6 +194,7 @@ class Pages:
         )
         others = None if waiting is None else group_of_reason(state, waiting)
         quotas = None if waiting is None else await asyncio.to_thread(quotas_of_pod, state, waiting)
+        past_waits = None if waiting is None else await asyncio.to_thread(waits_of_pod, state, waiting)
         values = {
             "namespace": namespace,
             "name": name,
@@ -201,6 +203,8 @@ class Pages:
             "why": why,
             "others": others,
             "quotas": quotas,
+            "past_waits": past_waits,
+            "seen_namespace": _namespace(request),
             "sick": [] if grant is None else faulty_gpus(state, grant),
             "steps": steps,
             "events": events,
@@ -214,9 +218,11 @@ class Pages:
     async def _waiting(self, request: web.Request) -> web.Response:
         state, find = await _state(request), request.query.get("find", "")[:_MAX_QUERY]
         groups = waiting_groups(state, find)
-        quotas = await asyncio.to_thread(quotas_of_groups, state, groups)  # who holds them is looked for among all pods
+        # Both are looked for among all pods.
+        quotas = await asyncio.to_thread(quotas_of_groups, state, groups)
+        waits = await asyncio.to_thread(waits_of_groups, state, groups)
         values = {
-            "groups": list(zip(groups, quotas, strict=True)),
+            "groups": list(zip(groups, quotas, waits, strict=True)),
             "namespace": _namespace(request),
             "total": sum(len(group.pods) for group in groups),
             "all": len(state.waiting),

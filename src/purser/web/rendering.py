@@ -17,6 +17,7 @@ from purser.web.tables import (
     is_refused_elsewhere,
     message_without_suggestion,
 )
+from purser.web.waits import wait_text
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Renderer:
             mig_profile=mig_profile,
             shell=lambda word: shlex.quote(clean(word)),
             without_suggestion=message_without_suggestion,
+            wait=wait_text,
         )
         self._environment.tests["refused_elsewhere"] = is_refused_elsewhere
         self._environment.globals.update(

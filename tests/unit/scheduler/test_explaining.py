@@ -15,7 +15,7 @@ from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.model import PcieLevel
 from purser.core.names import KUBELET_ANNOTATION
 from purser.core.placement import Reason
-from purser.core.state import ADVICE, StateQuota
+from purser.core.state import ADVICE, StateAsk, StateQuota
 from purser.scheduler.explaining import Explainer, Overview, UnknownPodError
 
 T4 = ("a", "b")
@@ -171,6 +171,14 @@ def test_no_claim_at_all_is_not_the_same_as_claims_that_were_not_read():
     assert Explainer(none).explain("default", "p").objection == "PersistentVolumeClaim data does not exist"
     (waiting,) = Overview(none).complete().waiting
     assert waiting.message == "PersistentVolumeClaim data does not exist"
+
+
+def test_the_document_says_since_when_pods_hold_gpus_and_what_others_ask_for():
+    there, waits = pod("there", gpu(), on="n", share={"n-0": 100}), pod("w", gpu(count=2))
+    there["metadata"]["creationTimestamp"] = "2025-12-31T23:00:00Z"
+    state = Overview(cluster(there, waits, node("n", gpus("n", 1)))).state()
+    assert [(each.created, each.started) for each in state.grants] == [("2025-12-31T23:00:00Z", "2026-01-01T00:00:00Z")]
+    assert [(each.gpus, each.asks) for each in state.waiting] == [(2, StateAsk("nvidia.com/gpu", True))]
 
 
 @pytest.mark.parametrize("others", [{}, {"priority": 7}], ids=["alike", "each by itself"])

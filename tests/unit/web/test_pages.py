@@ -293,12 +293,15 @@ async def test_pods_that_wait_show_what_was_tried_for_them_and_would_make_them_f
 
 async def test_where_kube_scheduler_refuses_a_pod_the_changes_are_on_the_pods_page():
     why = StateReason("kube-scheduler", "TaintToleration", 2, 0, "")
-    theirs = (waiting("theirs", "KubeScheduler"), msgspec.structs.replace(waiting("read", "Taint"), reasons=(why,)))
+    unasked = msgspec.structs.replace(waiting("theirs", "KubeScheduler"), reasons=())
+    theirs = (unasked, msgspec.structs.replace(waiting("read", "Taint"), reasons=(why,)))
     async with served(Source(cluster((node("n"),), (), (*theirs, waiting("ours"))))) as (client, _):
         text = await text_of(client, "/waiting")
         for name in ("theirs", "read"):
             assert f'<a href="/pods/default/{name}">see the pod&#39;s page</a></td>' in text.replace("'", "&#39;")
         assert text.count(">none known yet</td>") == 1
+        for name, told in (("theirs", True), ("read", False), ("ours", False)):
+            assert ("also asks kube-scheduler" in await text_of(client, f"/pods/default/{name}")) == told
 
 
 async def test_waiting_pods_are_searched_by_namespace_and_name():

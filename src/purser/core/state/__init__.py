@@ -9,11 +9,12 @@
 - ``rollout``: a document of its own, on what the operator rolls out.
 """
 
-from purser.core.state.building import device_instances, state_grant, state_node
+from purser.core.state.building import device_instances, state_ask, state_grant, state_node
 from purser.core.state.documents import (
     ADVICE,
     STATE_VERSION,
     ClusterState,
+    StateAsk,
     StateContainer,
     StateCutGpu,
     StateGpu,
@@ -74,6 +75,7 @@ __all__ = [
     "RolloutPolicy",
     "RolloutPool",
     "RolloutUpgrade",
+    "StateAsk",
     "StateContainer",
     "StateCutGpu",
     "StateEvent",
@@ -102,6 +104,7 @@ __all__ = [
     "node_details",
     "rollout",
     "rollout_node",
+    "state_ask",
     "state_grant",
     "state_node",
 ]

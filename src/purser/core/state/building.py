@@ -6,12 +6,13 @@ from purser.core.decoding import brief
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.kubernetes.quantities import QuantityLike
 from purser.core.mig.on_demand import named
-from purser.core.model import DeviceShare, Grant, GrantState, PartitionedGpu
+from purser.core.model import DeviceShare, Grant, GrantState, PartitionedGpu, PodRequest
 from purser.core.names import MIG_STATE_LABEL
 from purser.core.node.listing import with_listing
 from purser.core.node.maintenance import cordoned_by, unfinished_upgrade
 from purser.core.node.topology_labels import topology_labels
 from purser.core.state.documents import (
+    StateAsk,
     StateContainer,
     StateCutGpu,
     StateGpu,
@@ -64,8 +65,11 @@ def device_instances(state: DeviceState) -> tuple[str, ...]:
     return (*map(named, state.usage.instances), *(f"({named(each)})" for each in state.device.mig_held))
 
 
-def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> StateGrant:
-    """What a pod holds. ``node``: its own; None where there is none of that name."""
+def state_grant(
+    grant: Grant, state: GrantState, node: NodeState | None, created: str = "", started: str = ""
+) -> StateGrant:
+    """What a pod holds. ``node``: its own; None where there is none of that name. ``created``, ``started``: see
+    `StateGrant`."""
     indexes = {} if node is None else {each.device.uuid: each.device.index for each in node.devices}
     containers = tuple(
         StateContainer(
@@ -76,7 +80,21 @@ def state_grant(grant: Grant, state: GrantState, node: NodeState | None) -> Stat
         )
         for part in grant.containers
     )
-    return StateGrant(grant.namespace, grant.pod, grant.pod_uid, grant.node, str(state), containers)
+    return StateGrant(grant.namespace, grant.pod, grant.pod_uid, grant.node, str(state), containers, created, started)
+
+
+def state_ask(request: PodRequest) -> StateAsk | None:
+    """What a pod asks for of each GPU, as `StateWaiting` has it."""
+    asked = [each.devices for each in request.containers]
+    resources, whole = {each.resource for each in asked}, {each.is_whole for each in asked}
+    if len(resources) != 1 or len(whole) != 1 or any(each.slices or each.mig_profiles for each in asked):
+        return None
+    (resource,), (is_whole,) = resources, whole
+    if is_whole:
+        return StateAsk(resource, True)
+    memory_mib = max(each.memory_mib or 0 for each in asked)
+    memory_percent = max(each.memory_percent or 0 for each in asked)
+    return StateAsk(resource, False, memory_mib, memory_percent) if bool(memory_mib) != bool(memory_percent) else None
 
 
 def _gpu(state: DeviceState, dispute: str) -> StateGpu:

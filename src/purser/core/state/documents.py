@@ -152,6 +152,10 @@ class StateGrant(msgspec.Struct, frozen=True):
     state: str
     """`purser.core.model.GrantState`."""
     containers: tuple[StateContainer, ...]
+    created: str = ""
+    """When the pod was created, RFC 3339; empty: not known."""
+    started: str = ""
+    """When kubelet took the pod, by its node's clock; empty: it has not, or that is not known."""
 
 
 class StateReason(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +170,18 @@ class StateReason(msgspec.Struct, frozen=True, gc=False):
     """0: it is about nodes as a whole, or not counted."""
     text: str
     """In a sentence; empty: only the number is known."""
+
+
+class StateAsk(msgspec.Struct, frozen=True, gc=False):
+    """What a pod asks for of each of its GPUs. Of several containers the one that asks for most counts."""
+
+    resource: str
+    """Of kubelet, under which the GPUs are listed."""
+    whole: bool
+    """Whether it asks for them alone; else `memory_mib` or `memory_percent` is set."""
+    memory_mib: int = 0
+    memory_percent: int = 0
+    """Of the memory of whichever GPU it gets."""
 
 
 class StateWaiting(msgspec.Struct, frozen=True):
@@ -189,6 +205,8 @@ class StateWaiting(msgspec.Struct, frozen=True):
     suggestion: str = ""
     """By which change of its own the pod fitted when the scheduler last tried some, as what follows an *if*; `message`
     may end with it as well. Empty: none is known."""
+    asks: StateAsk | None = None
+    """None: the request cannot be read, or is for GPUs of several kinds or for such as have no size of their own."""
 
 
 class StateQuota(msgspec.Struct, frozen=True, gc=False):

@@ -32,7 +32,6 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.filtering import KnownFilters
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.placed_pods import PlacedPods
-from purser.scheduler.pending import peak_gpu_count
 from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.webhook import DeviceRules, Mutation
 
@@ -103,12 +102,11 @@ class KnownCluster:
         waits = (pod for pod in self._cache.waiting_pods() if not is_terminal(pod))
         return sorted((pod for pod in waits if self._cache.readings.of(pod).asks_for_devices), key=key_of)
 
-    def gpus_asked(self, pod: Pod) -> int:
-        """How many GPUs a pod has at once at most, a share counted as one; 0: its request cannot be read."""
+    def request(self, pod: Pod) -> PodRequest | None:
+        """What a pod asks for; None: its request cannot be read."""
         with suppress(DialectError):
-            request = self._cache.readings.of(pod).request()
-            return 0 if request is None else peak_gpu_count(request)
-        return 0
+            return self._cache.readings.of(pod).request()
+        return None
 
     @property
     def nodes(self) -> Mapping[str, FilteredNode]:

@@ -16,10 +16,12 @@ from purser.core.policy.settings import DEFAULT_POLICIES
 from purser.core.state import (
     ClusterState,
     NodeDetails,
+    StateAsk,
     StateNode,
     StateReason,
     StateWaiting,
     node_details,
+    state_ask,
     state_grant,
     state_node,
 )
@@ -29,6 +31,7 @@ from purser.kube.objects import Pod
 from purser.scheduler.explaining.explainer import Explainer
 from purser.scheduler.explaining.judging import Judgement, reason_counts
 from purser.scheduler.explaining.last_message import last_advice, last_message, with_last_message
+from purser.scheduler.pending import peak_gpu_count
 from purser.scheduler.reasons import PendingReason
 
 MAX_JUDGED = 500
@@ -50,8 +53,8 @@ class Overview(Explainer):
         super().__init__(objects, policy, scheduler_name)
         self._waiting = {pod.metadata.uid: pod for pod in self._cluster.waiting()}
         self._kinds = {uid: _kind(pod) for uid, pod in self._waiting.items()}
-        self._gpus: dict[bytes, int] = {}
-        """By `_kind` of pod: how many GPUs it asks for."""
+        self._asks: dict[bytes, tuple[int, StateAsk | None]] = {}
+        """By `_kind` of pod: how many GPUs it asks for, 0: that cannot be read; and what of each."""
         self._known: dict[bytes, StateWaiting] = {}
         """By `_kind` of pod: the reason of one that stands for all."""
 
@@ -65,7 +68,7 @@ class Overview(Explainer):
             replica=None,
             nodes=tuple(self._node(each) for each in fleet),
             grants=tuple(
-                state_grant(each, state, fleet.node(each.node))
+                state_grant(each, state, fleet.node(each.node), *self._times(each.pod_uid))
                 for each in grants
                 if (state := fleet.ledger.state(each.pod_uid)) is not None
             ),
@@ -121,11 +124,17 @@ class Overview(Explainer):
             allocatable=node.status.allocatable,
         )
 
+    def _times(self, uid: str) -> tuple[str, str]:
+        pod = self._cluster.placed.pod(uid)
+        return ("", "") if pod is None else (pod.metadata.creation_timestamp, pod.status.start_time)
+
     def _entry(self, pod: Pod) -> StateWaiting:
         meta, spec = pod.metadata, pod.spec
         kind = self._kinds[meta.uid]
-        if kind not in self._gpus:
-            self._gpus[kind] = self._cluster.gpus_asked(pod)
+        if kind not in self._asks:
+            request = self._cluster.request(pod)
+            self._asks[kind] = (0, None) if request is None else (peak_gpu_count(request), state_ask(request))
+        gpus, asks = self._asks[kind]
         return StateWaiting(
             namespace=meta.namespace,
             pod=meta.name,
@@ -133,10 +142,11 @@ class Overview(Explainer):
             since=pod.metadata.creation_timestamp,
             scheduler=spec.scheduler_name,
             priority=spec.priority,
-            gpus=self._gpus[kind],
+            gpus=gpus,
             reason="",
             message="",
             suggestion=last_advice(pod),
+            asks=asks,
         )
 
     def _judge(self, pod: Pod) -> StateWaiting:

@@ -155,7 +155,9 @@ class StatePage:
         for uid in fleet.ledger.uids():
             grant, state = fleet.ledger.grant(uid), fleet.ledger.state(uid)
             if grant is not None and state is not None:
-                element = _encode_element(state_grant(grant, state, fleet.node(grant.node)))
+                pod = self._cache.pod_by_uid(uid)
+                times = ("", "") if pod is None else (pod.metadata.creation_timestamp, pod.status.start_time)
+                element = _encode_element(state_grant(grant, state, fleet.node(grant.node), *times))
                 made.grants.setdefault(grant.namespace, []).append(element)
                 made.held.setdefault(grant.namespace, []).append(grant)
             yield
@@ -290,4 +292,5 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
         message=pod.message or (with_last_message(_NOT_REFUSED, scheduler, pod.last_message) if knows_why else ""),
         reasons=reasons,
         suggestion=pod.suggestion,
+        asks=pod.asks,
     )

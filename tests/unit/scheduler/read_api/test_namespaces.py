@@ -9,6 +9,7 @@ from tests.unit.kube.servers import StandingClock
 
 from purser.adapters.quotas import Quotas
 from purser.core.fleet import Fleet
+from purser.core.kubernetes.times import spelled
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -21,22 +22,27 @@ from purser.core.model import (
 )
 from purser.core.placement import Reason, Refusal, explain
 from purser.core.placement.reasons import dispute_detail
-from purser.core.state import ClusterState, StateQuota, StateReplica
-from purser.kube.objects import ObjectMeta
+from purser.core.state import ClusterState, StateAsk, StateQuota, StateReplica
+from purser.kube.objects import ObjectMeta, Pod, PodStatus
 from purser.kube.resource_quotas import ResourceQuota, ResourceQuotaSpec
 from purser.scheduler.pending import PendingPod
 from purser.scheduler.read_api.documents import MIN_DOCUMENT_AGE_S
 from purser.scheduler.read_api.page import Scope, StatePage
+from purser.web.waits import waits_of_pod
 
 NAMESPACES = ("alpha", "bravo", "crane")
 """A word of these, or a pod's name or uid, which begins with it, in another's document is a leak."""
+
+WAITED_S = {"alpha": 7, "bravo": 700, "crane": 70_000}
+"""How long each pod of a namespace waited before it got what it holds."""
+ASKED = StateAsk("nvidia.com/gpu", False, 100)
 
 
 def cluster(nodes, held, waiting, disputes, limited=()):
     """``held`` and ``waiting``: a namespace each, ``held`` with the numbers of a node and its GPU. ``disputes``: a GPU
     and the namespace of a pod that its reason names. ``limited``: namespaces, with a quota for each time that one is
     named."""
-    fleet, pending = Fleet(), {}
+    fleet, pending, pods = Fleet(), {}, {}
     for number, gpus in enumerate(nodes):
         devices = tuple(Device(f"gpu-{number}-{i}", i, "NVIDIA A100", 8000, slots=10) for i in range(gpus))
         fleet.set_inventory(NodeInventory(f"node-{number}", devices))
@@ -45,6 +51,9 @@ def cluster(nodes, held, waiting, disputes, limited=()):
         share = DeviceShare(f"gpu-{node}-{gpu}", 100, 10)
         part = ContainerGrant(f"{namespace}-container", ContainerKind.APP, (share,))
         name = f"{namespace}-held-{count}"
+        created = spelled(count * 100_000)
+        started = spelled(count * 100_000 + WAITED_S[namespace])
+        pods[f"{name}-uid"] = Pod(ObjectMeta(creation_timestamp=created), status=PodStatus(start_time=started))
         fleet.ledger.adopt(Grant(f"{name}-uid", namespace, name, f"node-{node}", (part,)), GrantState.BOUND)
     for count, namespace in enumerate(waiting):
         name = f"{namespace}-waits-{count}"
@@ -53,7 +62,7 @@ def cluster(nodes, held, waiting, disputes, limited=()):
         told = explain({"node-0": refusal}, PodRequest("uid", namespace, name, ()), fleet)
         words = ((str(Reason.DISPUTED), 1),)
         pending[f"{name}-uid"] = PendingPod(
-            namespace, name, "", 0, "", 1, Reason.DISPUTED, words, told, f"{namespace} asks for less"
+            namespace, name, "", 0, "", 1, Reason.DISPUTED, words, told, f"{namespace} asks for less", asks=ASKED
         )
     for namespace, node, gpu in disputes:
         node, gpu = node % len(nodes), gpu % nodes[node % len(nodes)]
@@ -67,6 +76,7 @@ def cluster(nodes, held, waiting, disputes, limited=()):
     cache = SimpleNamespace(
         fleet=fleet,
         node=lambda name: None,
+        pod_by_uid=pods.get,
         scheduler_name="purser-scheduler",
         limited_namespaces=quotas.namespaces,
         state_quotas=lambda namespace: quotas.documents(
@@ -114,6 +124,9 @@ async def test_no_document_names_another_namespace_or_its_pods(nodes, held, wait
                 each.uid for each in whole.waiting if each.namespace == namespace
             ]
             assert all(each.message for each in state.waiting)
+            of_others = [found for each in state.waiting if (found := waits_of_pod(state, each)) is not None]
+            own = [WAITED_S[namespace]] * len(state.grants) if namespace in WAITED_S else []
+            assert [each.seconds for each in of_others] == [own] * (len(state.waiting) if own else 0), "or a leak"
             assert state.quotas == tuple(each for each in whole.quotas if each.namespace == namespace)
             memory = sum(100 for grant in held if grant[0] == namespace)
             assert {each.held for each in state.quotas if not each.family} <= {memory}

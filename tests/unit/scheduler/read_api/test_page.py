@@ -7,7 +7,7 @@ import pytest
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.names import AGENT_AWAY, CORDONED_GPUS_ANNOTATION
-from purser.core.state import ClusterState, Rollout, StateGpuHealth, StateReplica
+from purser.core.state import ClusterState, Rollout, StateAsk, StateGpuHealth, StateReplica
 from purser.kube import SystemClock
 from purser.kube.client import Listing
 from purser.kube.objects import Node, ObjectMeta
@@ -35,6 +35,9 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     )
     held = await world.add_pod("held", memory=2000, **{"nvidia.com/gpucores": "30"})
     assert await world.bind(held, "n1") == ""
+    taken_at = {"status": {"phase": "Running", "startTime": "2027-01-15T08:00:00Z"}}
+    await world.client.patch_merge(PODS, "held", taken_at, "default", subresource="status")
+    await eventually(lambda: world.cache.pod_by_uid(held.metadata.uid).status.start_time)
     large = await world.add_pod("large", memory=9000, priority=7)
     answer = await world.filter(large, "n1", "n2")
     await world.add_pod("new", memory=100)
@@ -54,11 +57,13 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     (grant,) = state.grants
     assert (grant.pod, grant.node, grant.containers[0].shares[0].gpu) == ("held", "n1", taken.uuid)
     assert grant.containers[0].kind == "app"
+    assert (grant.created, grant.started) == (held.metadata.creation_timestamp, "2027-01-15T08:00:00Z")
     by_name = {each.pod: each for each in state.waiting}
     assert set(by_name) == {"large", "new", "odd"}
     waits = by_name["large"]
     assert (waits.reason, waits.priority, waits.gpus) == ("CardInsufficientMemory", 7, 1)
     assert waits.since.endswith("Z")
+    assert [by_name[name].asks for name in ("large", "odd")] == [StateAsk("nvidia.com/gpu", False, 9000), None]
     assert {waits.message} == set(answer.failed_nodes.values()), "the words of the event"
     assert sum(each.nodes for each in waits.reasons) == 2
     assert [by_name[name].suggestion for name in ("large", "new", "odd")] == ["it asked for less", "", ""]
