@@ -5,15 +5,16 @@ who goes first, is not compared: the pages say so beside the figures.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, attrgetter
+from typing import NamedTuple
 
 from purser.core.kubernetes.times import parsed
 from purser.core.model import WHOLE_PERCENT
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.phases import largest
-from purser.core.state import ClusterState, StateAsk, StateGpu, StateGrant, StateWaiting
+from purser.core.state import ClusterState, StateAsk, StateContainer, StateGpu, StateGrant, StateWaiting
 from purser.core.wording import counted
 from purser.web.tables import ReasonGroup
 
@@ -73,15 +74,14 @@ class PastWaits:
         return max(self.seconds)
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Held(NamedTuple):
     """What a pod holds of each of its GPUs; of several containers the one that holds most counts."""
 
     gpus: int
     resource: str
     whole: bool
     memory_mib: int
-    memory_percent: int
+    memory_percent: float
 
 
 def waits_of_groups(state: ClusterState, groups: Iterable[ReasonGroup]) -> list[Sequence[PastWaits]]:
@@ -124,42 +124,54 @@ def _past_waits(state: ClusterState, kinds: Iterable[RequestKind]) -> Mapping[Re
     if not open_kinds:
         return found  # nothing is looked for among all pods
     gpus = {gpu.uuid: gpu for node in state.nodes for gpu in node.gpus}
-    for grant, seconds in _newest_first(state.grants):
-        held = _held(grant, gpus)
-        if held is not None:
-            for waits in open_kinds:
-                if _is_alike(waits.kind, held):
-                    waits.seconds.append(seconds)
+    sizes = {kind.gpus for kind in found}
+    known = (each for each in state.grants if each.created and each.started)
+    for grant in sorted(known, key=attrgetter("started"), reverse=True):  # the API writes all times alike
+        held = _held(grant, gpus, sizes)
+        alike = [] if held is None else [each for each in open_kinds if _is_alike(each.kind, held)]
+        seconds = _seconds(grant) if alike else None
+        if seconds is not None:
+            for waits in alike:
+                waits.seconds.append(seconds)
             open_kinds = [each for each in open_kinds if not each.is_full]
         if not open_kinds:
             break
     return found
 
 
-def _newest_first(grants: Iterable[StateGrant]) -> Iterator[tuple[StateGrant, int]]:
-    """Those that got through, and after how many seconds."""
-    known = (each for each in grants if each.created and each.started)
-    for grant in sorted(known, key=attrgetter("started"), reverse=True):  # the API writes all times alike
-        created, started = parsed(grant.created), parsed(grant.started)
-        if created is not None and started is not None and started >= created - MAX_CLOCK_SKEW_S:
-            yield grant, max(int(started - created), 0)
-
-
-def _held(grant: StateGrant, gpus: Mapping[str, StateGpu]) -> _Held | None:
-    """None: it holds GPUs of several kinds, or some that no node lists."""
-    shares = [share for part in grant.containers for share in part.shares]
-    listed = [gpu for share in shares if (gpu := gpus.get(share.gpu)) is not None]
-    resources, whole = {gpu.resource for gpu in listed}, {share.cores_percent >= WHOLE_PERCENT for share in shares}
-    if len(listed) != len(shares) or len(resources) != 1 or len(whole) != 1:
+def _seconds(grant: StateGrant) -> int | None:
+    """How long it waited; None: the times are none, or one of two clocks is wrong."""
+    created, started = parsed(grant.created), parsed(grant.started)
+    if created is None or started is None or started < created - MAX_CLOCK_SKEW_S:
         return None
-    parts = ((share.memory_mib, gpu.memory_mib) for share, gpu in zip(shares, listed, strict=True))
-    return _Held(
-        gpus=largest(((part.kind, len(part.shares)) for part in grant.containers), 0, add, max),
-        resource=next(iter(resources)),
-        whole=next(iter(whole)),
-        memory_mib=max(share.memory_mib for share in shares),
-        memory_percent=max(round(100 * held / total) if total else 0 for held, total in parts),
-    )
+    return max(int(started - created), 0)
+
+
+def _held(grant: StateGrant, gpus: Mapping[str, StateGpu], sizes: Collection[int]) -> _Held | None:
+    """None: it holds none of so many GPUs, GPUs of several kinds, or some that no node lists."""
+    count = _count(grant.containers)
+    if count not in sizes:
+        return None
+    kinds, memory_mib, memory_percent = set[tuple[str, bool]](), 0, 0.0
+    for part in grant.containers:
+        for share in part.shares:
+            gpu = gpus.get(share.gpu)
+            if gpu is None:
+                return None
+            kinds.add((gpu.resource, share.cores_percent >= WHOLE_PERCENT))
+            memory_mib = max(memory_mib, share.memory_mib)
+            memory_percent = max(memory_percent, 100 * share.memory_mib / (gpu.memory_mib or 1))
+    if len(kinds) != 1:
+        return None
+    ((resource, whole),) = kinds
+    return _Held(count, resource, whole, memory_mib, memory_percent)
+
+
+def _count(containers: Sequence[StateContainer]) -> int:
+    """How many GPUs they have at once at most, a share counted as one."""
+    if len(containers) == 1:
+        return len(containers[0].shares)  # as most pods
+    return largest(((part.kind, len(part.shares)) for part in containers), 0, add, max)
 
 
 def _is_alike(kind: RequestKind, held: _Held) -> bool:
