@@ -194,6 +194,15 @@ async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
                 await a_quota_is_full(lab.client)
                 await tab.shows("td", "4,000 of 5,000 MiB")
                 await tab.shows("td", "team-a/holds (4,000 MiB)")
+                await tab.shows("section p", "The only pod that holds 1,000 to 4,000 MiB of 1 GPU now had waited")
+                picky = share("picky", 1000)
+                picky["spec"]["nodeSelector"] = {"disk": "ssd"}
+                await lab.client.create(PODS, picky)
+                await tab.shows(
+                    "td", "last message from purser-scheduler: 0/1 nodes are available: 1 node(s) didn't match"
+                )
+                await page.get_by_role("link", name="see the pod's page").click()
+                await tab.shows("p", "also asks kube-scheduler's filters")
                 await page.get_by_role("button", name="Log out").click()
                 await tab.shows("h1", "Log in")
                 await tab.open("nodes/t4-4-0")
