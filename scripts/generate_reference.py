@@ -659,11 +659,11 @@ OUTLETS = {
     ),
     FeatureOutlet.NODE_FEATURE: (
         "A NodeFeature object named as NVIDIA's, which is taken over. It goes with the agent's DaemonSet.",
-        "node-feature-discovery's NodeFeature API; the chart gives the rights",
+        "node-feature-discovery's NodeFeature API; the chart grants the permissions",
     ),
     FeatureOutlet.NODE_LABELS: (
         "The node itself. Of the labels below those that are not found are removed, also if Purser did not write them.",
-        "the right to write these labels; the chart has Purser's policies of node writes allow them",
+        "permission to write these labels; the chart has Purser's policies of node writes allow them",
     ),
 }
 """What each publishes, and what it needs."""

@@ -77,7 +77,7 @@ READ_KINDS: tuple[Resource[Any], ...] = (
 )
 """What is read, in this order."""
 OPTIONAL_KINDS: tuple[Resource[Any], ...] = (RESOURCE_QUOTAS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
-"""Without the right to read them a pod is explained as if there were none, which is said."""
+"""Without permission to read them a pod is explained as if there were none, which is said."""
 DEVICE_CLAIM_KINDS: tuple[Resource[Any], ...] = (RESOURCE_CLAIMS, DEVICE_CLASSES)
 """Read where pods name ResourceClaims; Kubernetes before 1.34 has neither."""
 COUNTED_KINDS: tuple[Resource[Any], ...] = (PERSISTENT_VOLUME_CLAIMS, *DEVICE_CLAIM_KINDS)

@@ -42,7 +42,7 @@ class FeatureOutlet(StrEnum):
 
     OFF = "off"
     FILE = "file"
-    """A file that node-feature-discovery's worker reads on this node: it takes no rights in the cluster."""
+    """A file that node-feature-discovery's worker reads on this node: it takes no permissions in the cluster."""
     NODE_FEATURE = "node-feature"
     """A NodeFeature object, for node-feature-discovery's master."""
     NODE_LABELS = "node-labels"

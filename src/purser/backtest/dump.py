@@ -76,7 +76,7 @@ class _CollectedObjects:
                 self._add(item)
             except (UnreadableError, DecodeError) as error:
                 self._omissions.add(
-                    "objects that cannot be read, which were left out", f"object {place + 1} of {name}: {brief(error)}"
+                    "unreadable objects, which were left out", f"object {place + 1} of {name}: {brief(error)}"
                 )
 
     def _add(self, item: bytes | msgspec.Raw) -> None:

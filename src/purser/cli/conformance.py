@@ -95,7 +95,9 @@ def device_plugin(
     ] = None,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks without running them.")] = False,
     timeout: Annotated[float, typer.Option(help="Maximum seconds for each registration, list and response.")] = 10.0,
-    observe: Annotated[float, typer.Option(help="Seconds to wait before concluding that nothing happened.")] = 2.0,
+    observe_s: Annotated[
+        float, typer.Option("--observe", help="Seconds to wait before concluding that nothing happened.")
+    ] = 2.0,
     size: Annotated[int | None, typer.Option(help="Number of devices that the container requests. Default: 2.")] = None,
     pod: Annotated[
         str | None,
@@ -133,7 +135,7 @@ def device_plugin(
             folder=folder,
             resource=resource,
             timeout_s=timeout,
-            observe_s=observe,
+            observe_s=observe_s,
             size=size,
             pod=PodName.parse(pod) if pod is not None else None,
             unhealthy_command=unhealthy_command,

@@ -234,7 +234,7 @@ def uninstall(
             fail("interrupted: to continue, run the command again", FAILED)
 
     serve(main)
-    print("removed everything that the operator left in the cluster")
+    print("ClusterPolicies and everything that was deployed for them have been removed")
 
 
 def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Client], Awaitable[Any]]") -> Any:

@@ -34,7 +34,7 @@ from purser.operator.model import EmitEvent, Evict, ObjectKey, RefusedWrite, Rou
 from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, VERSION
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import is_namespace, missing_namespace_text
-from purser.operator.observing.observer import Inspect
+from purser.operator.observing.observer import NodesToInspect
 from purser.operator.settings import OperatorSettings
 from purser.operator.writing import KubeWriter
 from purser.telemetry import listening, telemetry_app
@@ -57,7 +57,7 @@ class RoundError(KubeError):
 class Observing(Protocol):
     """Where snapshots come from."""
 
-    async def snapshot(self, inspect: Inspect) -> Snapshot:
+    async def snapshot(self, nodes_to_inspect: NodesToInspect) -> Snapshot:
         """What there is now. Raises `KubeError`."""
         ...
 

@@ -39,17 +39,17 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _NAME = "the extender request"
-_args = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.per_body)
-_names = JsonReader(list[str], "NodeNames", max_bytes=EXTENDER_BODIES.per_body)
+_args_reader = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.per_body)
+_names_reader = JsonReader(list[str], "NodeNames", max_bytes=EXTENDER_BODIES.per_body)
 _known_names: Recent[bytes, list[str]] = Recent(8)
 """By their text: from one pod to the next the same nodes are asked about, thousands in large clusters."""
-_bindings = JsonReader(ExtenderBindingArgs, _NAME, max_bytes=EXTENDER_BODIES.per_body)
-_preemptions = JsonReader(_PreemptionArgs, _NAME, max_bytes=EXTENDER_BODIES.per_body)
+_bindings_reader = JsonReader(ExtenderBindingArgs, _NAME, max_bytes=EXTENDER_BODIES.per_body)
+_preemptions_reader = JsonReader(_PreemptionArgs, _NAME, max_bytes=EXTENDER_BODIES.per_body)
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
     """What ``filter`` and ``prioritize`` are asked; the names are to be read only. Raises `WireError`."""
-    args = _decode(_args, body)
+    args = _decode(_args_reader, body)
     names = _node_names(bytes(args.node_names))
     if names is None:
         raise WireError("NodeNames is missing: set nodeCacheCapable to true in kube-scheduler's extender configuration")
@@ -58,7 +58,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
 
 def decode_binding(body: bytes) -> ExtenderBindingArgs:
     """What ``bind`` is asked. Raises `WireError`."""
-    args = _decode(_bindings, body)
+    args = _decode(_bindings_reader, body)
     if not (args.pod_name and args.pod_namespace and args.pod_uid and args.node):
         raise WireError("PodName, PodNamespace, PodUID and Node are all required")
     return args
@@ -66,7 +66,7 @@ def decode_binding(body: bytes) -> ExtenderBindingArgs:
 
 def decode_preemption(body: bytes) -> ExtenderPreemptionArgs:
     """What ``preempt`` is asked. Raises `WireError`."""
-    args = _decode(_preemptions, body)
+    args = _decode(_preemptions_reader, body)
     if args.node_name_to_meta_victims is None:
         raise WireError(
             "NodeNameToMetaVictims is missing: set nodeCacheCapable to true in kube-scheduler's extender configuration"
@@ -88,9 +88,9 @@ def _node_names(text: bytes) -> list[str] | None:
     if text == b"null":
         return None
     if len(text) > MAX_KEPT:
-        return _decode(_names, text)
+        return _decode(_names_reader, text)
     known = _known_names.get(text)
-    return _known_names.put(text, _decode(_names, text)) if known is None else known
+    return _known_names.put(text, _decode(_names_reader, text)) if known is None else known
 
 
 def _pod(data: msgspec.Raw) -> Pod:

@@ -156,6 +156,7 @@ class BindFailure(ExplainedReason):
     API_ERROR = (
         "ApiError",
         "Pod",
-        "The API server did not answer, or refused the Binding.",
-        "Check the error in the scheduler's log. The cause may be RBAC, an admission webhook, or the API server.",
+        "A request to the API server failed: reading the pod or the node, or creating the Binding.",
+        "See the error in the scheduler's log. If a request was refused, check RBAC and the admission webhooks, "
+        "otherwise whether the API server can be reached.",
     )

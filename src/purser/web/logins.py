@@ -1,7 +1,7 @@
 """Pages for people who log in with a bearer token of their own, as the Kubernetes Dashboard has it.
 
 The token comes from a form and is kept in a cookie of the browser, or a proxy in front sends it with each request. The
-read API accepts or refuses it: this server has no rights of its own, and can show nobody more than they could read
+read API accepts or refuses it: this server has no permissions of its own, and can show nobody more than they could read
 themselves.
 """
 

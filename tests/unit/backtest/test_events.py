@@ -280,7 +280,7 @@ def test_objects_one_after_the_other_are_read_as_watches_print_them(tmp_path):
     omissions = Omissions()
     dump = read_dumps([tmp_path / "lines", tmp_path / "blocks"], omissions)
     assert history_of_dump(dump, "test", Omissions()) == history(A)
-    assert [each.what for each in omissions.found] == ["objects that cannot be read, which were left out"]
+    assert [each.what for each in omissions.found] == ["unreadable objects, which were left out"]
 
 
 def test_of_a_node_in_several_files_the_newest_counts_in_whatever_order_they_come(tmp_path):

@@ -109,7 +109,7 @@ async def test_it_runs_until_stopped_previews_and_goes_without_a_trace(cluster, 
     assert "delete DaemonSet " in out
     code, out, _ = await process(cluster, "uninstall", "--crd")
     assert code == 0
-    assert out.endswith("removed everything that the operator left in the cluster\n")
+    assert out.endswith("ClusterPolicies and everything that was deployed for them have been removed\n")
 
 
 @pytest.mark.gate

@@ -70,13 +70,13 @@ def test_every_reason_is_explained() -> None:
 CARRIED = {
     "reason",
     "refusal.reason",
-    "entry.reason",
+    "blocker.reason",
     "event.reason",
     "now.reason",
     "failing.reason",
     "on_node.reason",
     "reason_on_pods",
-    "rolling",
+    "rollout_reason",
     "held.why",
     "error.reason",
 }

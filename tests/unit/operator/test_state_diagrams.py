@@ -25,7 +25,7 @@ from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator import gates, mig, upgrade
 from purser.operator.gates import gate_patch
 from purser.operator.gates.labels import PAUSES
-from purser.operator.gates.progress import entry_wait
+from purser.operator.gates.progress import gate_blocker
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig.states import MigChange, MigFleet, StepName, current_change, record
 from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
@@ -165,8 +165,8 @@ def gate_transitions() -> Transitions:
             operands: dict[Operand, OperandOnNode] = {}
             for each in whole.operands:
                 state: OperandState = "excluded" if excluded else "ready" if ready else "progressing"
-                entry = entry_wait(progress, each, tuple(whole.operands), operands)
-                operands[each] = OperandOnNode(operand=each, state=state, entry=entry)
+                blocker = gate_blocker(progress, each, tuple(whole.operands), operands)
+                operands[each] = OperandOnNode(operand=each, state=state, blocker=blocker)
             progress = msgspec.structs.replace(progress, operands=operands)
             after = gate_patch(progress, pause, (), START).labels.get(operand.deploy_label, label)
             if boot and after != label:  # without it the label is another operator's

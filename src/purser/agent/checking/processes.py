@@ -20,7 +20,7 @@ def check_processes(settings: AgentSettings) -> Iterator[CheckResult]:
     """NVML reports processes by the pids of its caller's namespace.
 
     The host's /proc has this process by its pid in each namespace from the host's on (proc_pid_status(5)): one pid if
-    it is in the host's. Unlike the namespaces' own links this needs no right to trace the host's first process.
+    it is in the host's. Unlike the namespaces' own links this needs no permission to trace the host's first process.
     """
     try:
         text = read_head(on_host(settings, _OWN_STATUS), _MAX_STATUS_BYTES).decode(errors="replace")

@@ -28,7 +28,7 @@ MAX_LABELS_WRITE_PAUSE_S = 30.0
 """After a write that is undone repeatedly."""
 
 MAX_LABELS_BACKOFF_S = 300.0
-"""Between two tries to publish labels: what refuses them, such as a missing right, seldom goes by itself."""
+"""Between two tries to publish labels: what refuses them, such as a missing permission, seldom goes by itself."""
 
 
 class FeatureLabels:

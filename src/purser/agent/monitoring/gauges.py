@@ -22,7 +22,7 @@ _SENSORS: tuple[tuple[str, str, str, float], ...] = (
         0.01,
     ),
     ("purser_device_temperature_celsius", "Temperature.", "DCGM_FI_DEV_GPU_TEMP", 1.0),
-    ("purser_device_power_watts", "Power drawn.", "DCGM_FI_DEV_POWER_USAGE", 1.0),
+    ("purser_device_power_watts", "Power draw.", "DCGM_FI_DEV_POWER_USAGE", 1.0),
 )
 """Name, sentence, the field that it is from, and by how much that is multiplied."""
 

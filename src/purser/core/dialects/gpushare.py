@@ -79,7 +79,7 @@ def parse_container(
     noted = Problems()
     # Not 0: `claims` found it to be more, or nonsense.
     unit = unit_mib(pod, GPU_MEM)
-    unit_name = {1: "a number of MiB", 1024: "a number of GiB"}.get(unit, f"a number of units of {unit} MiB")
+    unit_name = {1: "a number of MiB", 1024: "a number of GiB"}.get(unit, f"a number of {unit} MiB units")
     units = amount(container, GPU_MEM, 1, MAX_DEVICE_MEMORY_MIB // unit - 1, f"{unit_name} of GPU memory", noted) or 0
     count = _count(pod)
     if count is None:

@@ -81,7 +81,7 @@ def memory_mib(container: ContainerSpec, resource: str, problems: Problems, unit
     """
     if unit_mib != 1:
         units = amount(
-            container, resource, 1, MAX_DEVICE_MEMORY_MIB // unit_mib, f"a number of units of {unit_mib} MiB", problems
+            container, resource, 1, MAX_DEVICE_MEMORY_MIB // unit_mib, f"a number of {unit_mib} MiB units", problems
         )
         return None if units is None else units * unit_mib
     text = container.quantity(resource)

@@ -35,7 +35,7 @@ class VendorDialect:
     def selectors(self, annotations: Mapping[str, str], problems: Problems) -> Selectors:
         """What the pod's annotations say of the family's devices; what makes no sense is noted."""
         models = self.family.models
-        pairs = [each for each in (self.family.uuids, self.family.also_uuids) if each is not None]
+        pairs = [each for each in (self.family.uuids, self.family.second_uuids) if each is not None]
         allowed = {each.allowed: names_in(annotations, each.allowed, problems) for each in pairs}
         named = {name: frozenset(uuids) for name, uuids in allowed.items() if uuids}
         common = tuple(sorted(frozenset.intersection(*named.values()))) if named else ()

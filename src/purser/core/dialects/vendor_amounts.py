@@ -128,7 +128,8 @@ def _memory_mib(family: DeviceFamily, container: ContainerSpec, count: int, prob
         return None
     if memory.or_bytes and (mib := in_bytes(container, memory.resource, problems)) is not None:
         return mib
-    most, unit = MAX_DEVICE_MEMORY_MIB // memory.unit_mib, f"a number of units of {memory.unit_mib} MiB"
+    most = MAX_DEVICE_MEMORY_MIB // memory.unit_mib
+    unit = "a number of MiB" if memory.unit_mib == 1 else f"a number of {memory.unit_mib} MiB units"
     units = amount(container, memory.resource, 0, most, unit, problems)
     if not units:
         return None

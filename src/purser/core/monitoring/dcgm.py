@@ -46,21 +46,21 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_SM_CLOCK",
         type=_GAUGE,
-        help="Clock frequency of the streaming multiprocessors.",
+        help="SM clock frequency.",
         unit="MHz",
         call="nvmlDeviceGetClockInfo(SM)",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_MEM_CLOCK",
         type=_GAUGE,
-        help="Clock frequency of the memory.",
+        help="Memory clock frequency.",
         unit="MHz",
         call="nvmlDeviceGetClockInfo(MEM)",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_MEMORY_TEMP",
         type=_GAUGE,
-        help="Temperature of the memory.",
+        help="Memory temperature.",
         unit="°C",
         call="nvmlDeviceGetFieldValues(MEMORY_TEMP)",
         limits="only GPUs with HBM; DCGM reports 0 for others",
@@ -68,14 +68,14 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_GPU_TEMP",
         type=_GAUGE,
-        help="Temperature of the GPU.",
+        help="GPU temperature.",
         unit="°C",
         call="nvmlDeviceGetTemperature(GPU)",
     ),
     DcgmMetric(
         name="DCGM_FI_DEV_POWER_USAGE",
         type=_GAUGE,
-        help="Power drawn.",
+        help="Power draw.",
         unit="W",
         call="nvmlDeviceGetPowerUsage",
     ),
@@ -90,7 +90,7 @@ METRICS: tuple[DcgmMetric, ...] = (
     DcgmMetric(
         name="DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
         type=_COUNTER,
-        help="Retries on PCIe.",
+        help="PCIe replays.",
         call="nvmlDeviceGetPcieReplayCounter",
     ),
     DcgmMetric(

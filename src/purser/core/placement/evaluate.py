@@ -229,7 +229,7 @@ class Evaluator:
         found = view(self._live.arrays, shape, np.array([row], np.intp))
         is_predicted = found.fits[0] and found.takes[gpus, 0].all()
         if any(share.mig is not None for share in held.shares):
-            return "the GPU that loses the least room for other GPU instances"
+            return "leaves the most room for other GPU instances"
         return self._table(request).policy.why(found, tuple(gpus)) if is_predicted else ""
 
     def _open_question(

@@ -271,13 +271,13 @@ def _find_in_containers(pod: PodManifest) -> Iterator[Finding]:
         names = (each.name for each in container.env if DEVICES.has(each.name) and not _hides_devices(each))
         for name in dict.fromkeys(names):
             yield Finding(
-                f'container "{container.name}" sets {name}, which names devices that were not granted',
+                f'container "{container.name}" sets {name}, which requests devices without a grant',
                 "remove it",
             )
         for path in _mount_targets(container):
             if _plain(path).startswith(_DEVICE_MOUNTS):
                 yield Finding(
-                    f'container "{container.name}" mounts {_truncate(path)}, which names GPUs that were not granted',
+                    f'container "{container.name}" mounts {_truncate(path)}, which requests GPUs without a grant',
                     "remove the mount",
                 )
 

@@ -248,7 +248,7 @@ class DeviceFamily(_Part, frozen=True):
     quality: QualityOfService | None = None
     classes: AppClasses | None = None
     uuids: Lists | None = None
-    also_uuids: Lists | None = None
+    second_uuids: Lists | None = None
     """A second pair: both allow a device, and neither denies it."""
     models: Lists | None = None
     lock: NodeLock | None = None
@@ -291,7 +291,7 @@ class DeviceFamily(_Part, frozen=True):
     @property
     def lists(self) -> tuple[Lists, ...]:
         """All annotations of pods that name devices."""
-        return tuple(each for each in (self.uuids, self.also_uuids, self.models) if each is not None)
+        return tuple(each for each in (self.uuids, self.second_uuids, self.models) if each is not None)
 
     @property
     def pod_annotations(self) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """Resources that are questions: token reviews and access reviews. Known users may do everything, but those that are
-there to have no rights."""
+there to have no permissions."""
 
 from collections.abc import Mapping
 

@@ -156,9 +156,9 @@ def _ready(
             message = f"all GPU nodes are excluded{virtual}"
         return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, message)
     message = f"{portion(counts.ready, wanted, 'GPU node')} ready{virtual}"
-    rolling = next((each for each in ROLLING_REASONS if each == progressing.reason), None)
-    if counts.ready == wanted and rolling is not None:
-        return _condition(snapshot, policy, READY, False, rolling, f"{message}; {progressing.message}")
+    rollout_reason = next((each for each in ROLLING_REASONS if each == progressing.reason), None)
+    if counts.ready == wanted and rollout_reason is not None:
+        return _condition(snapshot, policy, READY, False, rollout_reason, f"{message}; {progressing.message}")
     if counts.ready == wanted:
         return _condition(snapshot, policy, READY, True, OperatorReason.OPERANDS_READY, message)
     first = sentence(failing[0]) if failing else next(_unfinished_operands(node_progress), "")

@@ -107,9 +107,9 @@ def _deploy_labels(progress: NodeProgress, pause: str | None) -> dict[str, str |
 
 def _gate(progress: NodeProgress, operand: Operand, pause: str | None) -> str | None:
     on_node, label = progress.operands.get(operand), gate_value(progress.node, operand)
-    if on_node is None or on_node.state == "excluded" or (on_node.entry is not None and on_node.entry.leaves):
+    if on_node is None or on_node.state == "excluded" or (on_node.blocker is not None and on_node.blocker.leaves):
         return None
-    may_enter = on_node.entry is None
+    may_enter = on_node.blocker is None
     if pause is not None and operand in PAUSES[pause]:
         return pause if label else None
     if operand is Operand.DRIVER:

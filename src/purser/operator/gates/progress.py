@@ -1,9 +1,9 @@
 """How far each operand is on each GPU node, and what keeps it out: found once per round, and read by gates, upgrade,
 MIG and status alike.
 
-`entry_wait` is the one place where a gate's rule stands. `node_progress` writes its answer down as
-`OperandOnNode.entry`; the labels follow from that, and so does what the status says. A new thing to wait for is a
-branch of `entry_wait`, of what `NodeView` knows, with a reason of its own.
+`gate_blocker` is the one place where a gate's rule stands. `node_progress` writes its answer down as
+`OperandOnNode.blocker`; the labels follow from that, and so does what the status says. A new thing to wait for is a
+branch of `gate_blocker`, of what `NodeView` knows, with a reason of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from purser.operator.gates.facts import is_mig_capable, user_override, was_reboo
 from purser.operator.model import (
     DeletePod,
     DriverRemoval,
-    EntryWait,
+    GateBlocker,
     NodeAssignment,
     NodeProgress,
     NodeView,
@@ -50,24 +50,24 @@ def gate_value(node: NodeView, operand: Operand) -> str:
     return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
 
 
-def entry_wait(
+def gate_blocker(
     progress: NodeProgress, operand: Operand, own: tuple[Operand, ...], found: Mapping[Operand, OperandOnNode]
-) -> EntryWait | None:
+) -> GateBlocker | None:
     """What keeps an operand out that is not in yet; None: it may enter. ``own``: those that the node is to have;
     ``found``: how those are that come before it."""
     if operand is Operand.DRIVER:
-        return _driver_wait(progress)
+        return _driver_blocker(progress)
     if why := _external_obstacle(progress, own):
-        return EntryWait(OperatorReason.WAITING, why, leaves=True)
+        return GateBlocker(OperatorReason.WAITING, why, leaves=True)
     needed = prerequisites(operand, own)
     lacking = [each for each in own if each in needed and found[each].state != "ready"]
-    return EntryWait(OperatorReason.WAITING, f"waiting for {', '.join(lacking)}") if lacking else None
+    return GateBlocker(OperatorReason.WAITING, f"waiting for {', '.join(lacking)}") if lacking else None
 
 
-def _driver_wait(progress: NodeProgress) -> EntryWait | None:
+def _driver_blocker(progress: NodeProgress) -> GateBlocker | None:
     if progress.obstacle:
-        return EntryWait(OperatorReason.NO_DRIVER, progress.obstacle, fails=True)
-    return EntryWait(OperatorReason.MODEL_UNKNOWN, progress.waits) if progress.waits else None
+        return GateBlocker(OperatorReason.NO_DRIVER, progress.obstacle, fails=True)
+    return GateBlocker(OperatorReason.MODEL_UNKNOWN, progress.waits) if progress.waits else None
 
 
 def _external_obstacle(progress: NodeProgress, own: tuple[Operand, ...]) -> str:
@@ -286,20 +286,20 @@ def _operands(
         if progress.excluded or operand not in own:
             found[operand] = OperandOnNode(operand=operand, state="excluded")
             continue
-        entry = entry_wait(progress, operand, own, found)
-        found[operand] = msgspec.structs.replace(_on_node(progress, operand, entry, manifests, now), entry=entry)
+        blocker = gate_blocker(progress, operand, own, found)
+        found[operand] = msgspec.structs.replace(_on_node(progress, operand, blocker, manifests, now), blocker=blocker)
     return found
 
 
 def _on_node(
-    progress: NodeProgress, operand: Operand, entry: EntryWait | None, manifests: Manifests, now: float
+    progress: NodeProgress, operand: Operand, blocker: GateBlocker | None, manifests: Manifests, now: float
 ) -> OperandOnNode:
     label = gate_value(progress.node, operand)
     pod = progress.pod_of(operand)
     if label.startswith("paused-for-"):
         return OperandOnNode(operand=operand, state="paused", reason=OperatorReason.PAUSED, message=label)
     if label != LABEL_TRUE:
-        return _without_label(operand, entry)
+        return _without_label(operand, blocker)
     if pod is None:
         return without_pod(progress, operand, manifests, now)
     outdated = pod.template != manifests.template_of(pod.daemon_set).hash
@@ -309,11 +309,11 @@ def _on_node(
     return OperandOnNode(operand=operand, state=state, outdated=outdated, reason=reason, message=message)
 
 
-def _without_label(operand: Operand, entry: EntryWait | None) -> OperandOnNode:
-    if entry is None:
+def _without_label(operand: Operand, blocker: GateBlocker | None) -> OperandOnNode:
+    if blocker is None:
         return OperandOnNode(operand=operand, state="waiting", reason=OperatorReason.WAITING, message="starting")
-    state: OperandState = "failing" if entry.fails else "waiting"
-    return OperandOnNode(operand=operand, state=state, reason=entry.reason, message=entry.message)
+    state: OperandState = "failing" if blocker.fails else "waiting"
+    return OperandOnNode(operand=operand, state=state, reason=blocker.reason, message=blocker.message)
 
 
 def _pod_state(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:

@@ -38,7 +38,7 @@ ACCOUNT = "purser-driver"
 COMPONENT = {"app.kubernetes.io/component": "nvidia-driver"}
 """Pods with it keep away from one another: no node ever runs two drivers, not even while it changes pools."""
 
-_DIGEST = "DRIVER_CONFIG_DIGEST"
+_CONFIG_DIGEST_VARIABLE = "DRIVER_CONFIG_DIGEST"
 _DIGEST_FIELDS = ("name", "image", "command", "args", "env", "envFrom")
 """Of a container that loads modules."""
 
@@ -142,7 +142,7 @@ def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: 
 def _with_digest(main: ContainerTemplate, configuration: str) -> ContainerTemplate:
     """The driver leaves behind which configuration it was loaded from; the manager compares it with its own. How it is
     started makes no other driver."""
-    env = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
+    env = [*main.body["env"], {"name": _CONFIG_DIGEST_VARIABLE, "value": configuration}]
     return msgspec.structs.replace(main, body={**main.body, "command": _INIT_COMMAND, "env": env})
 
 
@@ -154,7 +154,7 @@ def _manager(spec: ClusterPolicySpec, configuration: str) -> ContainerTemplate:
         "NVIDIA_VISIBLE_DEVICES": "void",
         "ENABLE_GPU_POD_EVICTION": "false",
         "ENABLE_AUTO_DRAIN": "false",
-        _DIGEST: configuration,
+        _CONFIG_DIGEST_VARIABLE: configuration,
         **_rdma_variables(driver),
         **{each.name: each.value for each in driver.manager.env},
     }

@@ -122,7 +122,7 @@ def _exporter_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         reference(DEFAULTS["dcgm-exporter"], section),
         section,
         env=_variables(spec),
-        mounts=[pod_resources(spec, kind), *custom, *_job_mapping(section)],
+        mounts=[pod_resources(spec, kind), *custom, *_hpc_job_mounts(section)],
         privileged=True,
         other_fields={
             "ports": [{"name": "metrics", "containerPort": EXPORTER_PORT}],
@@ -144,7 +144,7 @@ def _exporter_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     )
 
 
-def _job_mapping(section: DcgmExporterSpec) -> list[MountedVolume]:
+def _hpc_job_mounts(section: DcgmExporterSpec) -> list[MountedVolume]:
     """Where the batch scheduler says which job has which GPU."""
     given = section.hpc_job_mapping
     if not given.enabled:
@@ -264,8 +264,8 @@ _ALERTS = (
         f"{_by_leader(Gauge.RECONCILIATION)} < 0 or ({_by_leader(Gauge.RECONCILIATION)} == 0 unless {_UPGRADING})",
         "1h",
         "warning",
-        "The GPU stack has not been ready for an hour, and no driver upgrade explains it. The ClusterPolicy's status"
-        " or the operator's log names the cause.",
+        "For an hour, reconciliation has failed, there has been no ClusterPolicy to act on, or the GPU stack has not"
+        " been ready without a driver upgrade to explain it. See the operator's log and the ClusterPolicy's status.",
     ),
     (
         "PurserDriverUpgradeGetsNowhere",

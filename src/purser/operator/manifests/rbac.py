@@ -106,7 +106,7 @@ def accounts_of(spec: ClusterPolicySpec) -> list[Account]:
 
 
 def _agent(plugin: DevicePluginSpec) -> Account:
-    """With the rights that some of its settings take."""
+    """With the permissions that some of its settings need."""
     evictions = [_EVICTIONS] if plugin.evict_over_users or plugin.evict_from_unhealthy_gpus else []
     features = [_NODE_FEATURES] if plugin.feature_labels == "node-feature" else []
     return msgspec.structs.replace(

@@ -30,7 +30,7 @@ from purser.operator.model.outcome import (
 from purser.operator.model.progress import (
     Distribution,
     DriverRemoval,
-    EntryWait,
+    GateBlocker,
     NodeAssignment,
     NodeProgress,
     OperandOnNode,
@@ -70,8 +70,8 @@ __all__ = [
     "Distribution",
     "DriverRemoval",
     "EmitEvent",
-    "EntryWait",
     "Evict",
+    "GateBlocker",
     "Gauge",
     "IsolatedNode",
     "NodeAssignment",

@@ -19,7 +19,7 @@ Distribution = Literal["", "k3s", "rke2", "k0s", "microk8s"]
 """Of Kubernetes, where its files are elsewhere than usual."""
 
 
-class EntryWait(msgspec.Struct, frozen=True):
+class GateBlocker(msgspec.Struct, frozen=True):
     """What an operand waits for before it is let in to a node."""
 
     reason: OperatorReason
@@ -40,7 +40,7 @@ class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
     """Its pod is of an older template."""
     reason: str = ""
     message: str = ""
-    entry: EntryWait | None = None
+    blocker: GateBlocker | None = None
     """What keeps it out as long as it is not in; None: its gate may open."""
 
 

@@ -58,7 +58,7 @@ NODE_FEATURES = "whether NodeFeature objects are served"
 T = TypeVar("T")
 _FOREIGN_KINDS = (RUNTIME_CLASSES, CONFIG_MAPS)
 """Kinds of which those of others are followed, too: what is there under a wanted name; what the policy names."""
-Inspect = Callable[[Snapshot], Collection[str]]
+NodesToInspect = Callable[[Snapshot], Collection[str]]
 """Names the nodes whose other pods a round has to know, by a snapshot without any."""
 
 
@@ -181,13 +181,13 @@ class Observer:
             await self._keep_going("pods on inspected nodes", self._workloads.run)
         raise RuntimeError("informers stop only when they are cancelled")
 
-    async def snapshot(self, inspect: Inspect) -> Snapshot:
+    async def snapshot(self, nodes_to_inspect: NodesToInspect) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
         await self._relist(await self._expectations.take_overdue(WRITE_EFFECT_TIMEOUT_S))
         seen = self._seen()
         if other_namespace := await self._other_namespace(seen):
             return msgspec.structs.replace(seen, other_namespace=other_namespace)
-        nodes = inspect(seen)
+        nodes = nodes_to_inspect(seen)
         workloads = await self._workloads.on(nodes)
         return msgspec.structs.replace(self._seen() if nodes else seen, workloads=workloads)
 

@@ -1,7 +1,7 @@
 """Pods that another scheduler bound, and that get their grant afterwards, so that agents serve them.
 
 Rules and quotas of pods that Purser places hold for these, too. Agents write no pods: the scheduler signs the grant and
-patches it onto the pod, through its status, for which the right to change pods' specifications is not needed.
+patches it onto the pod, through its status, for which permission to change pods' specifications is not needed.
 """
 
 from abc import ABC, abstractmethod

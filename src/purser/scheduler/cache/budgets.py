@@ -40,7 +40,11 @@ class Budgets:
         try:
             selector = None if budget.spec.selector is None else of_object(budget.spec.selector)
         except SelectorError as error:
-            log.warning("A disruption budget is invalid, so it is ignored", budget=key_of(budget), error=str(error))
+            log.warning(
+                "A PodDisruptionBudget has an invalid selector, so preemption ignores the budget",
+                budget=key_of(budget),
+                error=str(error),
+            )
             selector = None
         if selector is None:
             return self.remove(budget)

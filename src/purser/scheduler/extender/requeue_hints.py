@@ -95,7 +95,7 @@ class RequeueHints:
         return ""
 
     async def _wake(self, request: PodRequest, why: str) -> None:
-        """Through the status: the right to change pods' specifications is not needed."""
+        """Through the status: permission to change pods' specifications is not needed."""
         patch = {
             "metadata": {"uid": request.uid, "annotations": {ROOM_ANNOTATION: micro_timestamp(self._cache.clock.now())}}
         }

@@ -19,8 +19,8 @@ PROBE_PERIOD_S = 15.0
 class WebhookProbe:
     """Asks by a dry run: it binds a pod with an annotation for which Purser's webhook denies any Binding.
 
-    A Binding, because the scheduler has the right to create those, and none to create or update pods. A dry run changes
-    nothing, whoever answers it.
+    A Binding, because the scheduler has permission to create those, and none to create or update pods. A dry run
+    changes nothing, whoever answers it.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:

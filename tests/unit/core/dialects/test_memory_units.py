@@ -52,8 +52,8 @@ def test_usual_units_and_words_that_a_pod_does_not_use_are_not_written():
     ("words", "said"),
     [
         ({"gpumem": 1 << 20}, "MiB of GPU memory from 1 to 1048575"),
-        ({"vmem": 1 << 20}, "units of 10 MiB from 1 to 104857"),
-        ({"vgpumem": "16Gi"}, "units of 10 MiB"),
+        ({"vmem": 1 << 20}, "10 MiB units from 1 to 104857"),
+        ({"vgpumem": "16Gi"}, "10 MiB units"),
     ],
 )
 def test_amounts_are_bounded_in_their_unit(words, said):

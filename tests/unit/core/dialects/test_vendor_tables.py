@@ -100,7 +100,7 @@ def test_what_a_container_asks_for(limits, expected):
     ("limits", "sentence"),
     [
         ({DCU_MEM: 2000}, "asks for hygon.com/dcumem but not for hygon.com/dcunum"),
-        ({DCU: 1, DCU_MEM: "16Gi"}, "is not an integer: must be a number of units of 1 MiB"),
+        ({DCU: 1, DCU_MEM: "16Gi"}, "is not an integer: must be a number of MiB"),
         ({DCU: 1, DCU_CORES: 101}, 'hygon.com/dcucores "101" is out of range'),
         ({NPU: 1, NPU_MEM: 32769}, "is out of range: must be at most"),
         ({NPU: 2, NPU_MEM: 2000}, "a container can have several devices of Ascend 910A only if they are whole"),
@@ -115,7 +115,7 @@ def test_what_a_container_asks_for(limits, expected):
         ({VXPU: 1, VXPU_MEM: 98305}, "is out of range: must be at most"),
         (
             {SGPU: 1, SGPU_MEM: 2000},
-            'vmemory "2000" is out of range: must be a number of units of 1024 MiB from 0 to 1024',
+            'vmemory "2000" is out of range: must be a number of 1024 MiB units from 0 to 1024',
         ),
         (
             {SGPU: 1, SGPU_MEM: "1Ki"},

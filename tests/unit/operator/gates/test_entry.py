@@ -75,5 +75,5 @@ def test_every_reason_for_which_the_code_keeps_an_operand_out_has_its_cause() ->
 
 
 def reasons_in_the_code() -> Iterator[OperatorReason]:
-    for name in re.findall(r"EntryWait\(OperatorReason\.(\w+)", inspect.getsource(progress)):
+    for name in re.findall(r"GateBlocker\(OperatorReason\.(\w+)", inspect.getsource(progress)):
         yield OperatorReason[name]

@@ -1,5 +1,6 @@
 """GetPreferredAllocation: the plugin's wish among the devices that kubelet could take."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from purser.core.wording import counted
@@ -42,8 +43,9 @@ async def _check_available(subject: Subject) -> None:
 
 async def _check_no_duplicates(subject: Subject) -> None:
     _, _, preferred = await _ask(subject)
-    if len(set(preferred)) != len(preferred):
-        raise CheckFailed(f"the answer contains an ID more than once: {', '.join(preferred)}")
+    repeated = [device_id for device_id, times in Counter(preferred).items() if times > 1]
+    if repeated:
+        raise CheckFailed(f"the plugin returned IDs more than once: {some(repeated)}")
 
 
 async def _check_must_include(subject: Subject) -> str | None:
