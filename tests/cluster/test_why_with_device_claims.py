@@ -31,8 +31,8 @@ CASES = {
         "device class nobody does not exist",
         "waits: DeviceClass nobody of ResourceClaim classless does not exist",
     ),
-    "elsewhere": ("resourceclaim not available on the node", "waits: it does not fit the only node"),
-    "open": ("cannot allocate all claims", "waits, and fits 1 of 1 node now .*"),
+    "elsewhere": ("resourceclaim not available on the node", "waits: it does not fit on the only node"),
+    "open": ("cannot allocate all claims", "waits, and fits on 1 of 1 node now .*"),
 }
 """By the claim of the pod: kube-scheduler's words, and ours. It says nothing of a pod that it does not try."""
 

@@ -72,7 +72,7 @@ async def test_both_ways_say_the_same_of_nodes_and_grants_and_why_a_pod_waits(tm
         code, out, err = await beside("why", "large", *of_scheduler)
         assert (code, err) == (0, "")
         first, _, head, reason, _, lead, change, *_ = out.splitlines()
-        assert first == "default/large waits: it fits none of 2 nodes"
+        assert first == "default/large waits: it fits on none of 2 nodes"
         assert head.split() == ["NODES", "GPUS", "REASON", "OF", "WHAT"]
         assert reason.split()[:4] == ["2", "8", "CardInsufficientMemory", "Purser"]
         assert "too small for 20000 MiB" in reason

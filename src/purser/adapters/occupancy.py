@@ -160,7 +160,7 @@ def _stay_reason(pod: Pod, rules: EvictionRules, budgets: Sequence[str]) -> str:
     if controller is None and not rules.force:
         return f"has no controller and would be lost (to allow this, use {rules.force_word})"
     if controller is not None and controller.kind == "DaemonSet":
-        return "belongs to a DaemonSet, which would recreate it on its node"
+        return "belongs to a DaemonSet, which would recreate it on the same node"
     if pod.spec.priority > rules.max_priority:
         return f"has priority {pod.spec.priority}, above {rules.max_priority_word} {rules.max_priority}"
     if len(budgets) > 1:

@@ -8,7 +8,7 @@ from purser.core.state import StateStep
 from purser.kube.objects import Pod
 from purser.kube.pod_details import PodCondition, ScheduledPod
 
-_CONDITIONS = (
+_STEPS_BY_CONDITION = (
     ("PodReadyToStartContainers", "Sandbox ready"),
     ("Initialized", "Init containers done"),
     ("ContainersReady", "Containers ready"),
@@ -35,7 +35,7 @@ def _steps(pod: Pod) -> Iterator[tuple[str, str]]:
         has_grant = GRANT_ANNOTATION in pod.metadata.annotations
         yield "Scheduled, and GPUs granted" if has_grant else "Scheduled", scheduled.last_transition_time
     yield "Accepted by kubelet", pod.status.start_time
-    for type_, name in _CONDITIONS:
+    for type_, name in _STEPS_BY_CONDITION:
         if (found := conditions.get(type_, PodCondition())).status == "True":
             yield name, found.last_transition_time
 

@@ -171,9 +171,9 @@ class Reconstruction:
         )
         latency = np.where(self._earlier, 0.0, self._latency_s)
         bound = np.where(found.placed, self._created + found.waited_s + latency, math.inf)
-        lasts = np.array([pod.lasts_s for pod in self.workload.pods], np.float64) - self._latency_s
+        durations_s = np.array([pod.lasts_s for pod in self.workload.pods], np.float64) - self._latency_s
         course = self._course(
-            bound, np.minimum(bound + lasts, self.duration_s), self._milli_by_pod(placed_on, workload)
+            bound, np.minimum(bound + durations_s, self.duration_s), self._milli_by_pod(placed_on, workload)
         )
         return msgspec.structs.replace(course, timed=timed_result(policy, workload, order, True, found))
 

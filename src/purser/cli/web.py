@@ -178,7 +178,7 @@ def _serving_logins(scheduler: str, ca_file: Path | None, options: _ServerOption
     @asynccontextmanager
     async def open_state_source(viewer: Viewer) -> "AsyncIterator[StateSource]":
         async with StateReader(api_of(viewer)) as reader:
-            yield PolledScheduler(reader, api_of(viewer), clock, ends_when_refused=True)
+            yield PolledScheduler(reader, api_of(viewer), clock, discards_when_refused=True)
 
     async def main(stop: "asyncio.Event") -> None:
         async with StateReader(api_of(Viewer("", ""))):  # says at once which option is wrong

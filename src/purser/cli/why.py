@@ -323,7 +323,7 @@ def _without_gates(found: "Explanation") -> str:
     if found.fits_without_gates:
         some = ", ".join(found.fits_without_gates[:3])
         fitting = _fitting(found.fits_without_gates, found.nodes)
-        return f"Without its gates, the pod would fit {fitting} now ({some})."
+        return f"Without its gates, the pod would fit on {fitting} now ({some})."
     if found.gates and found.reasons:
         return f"Without its gates, the pod would still wait: {_fits_none(found.nodes)}."
     return ""
@@ -384,7 +384,7 @@ def _summary(found: "Explanation") -> str:
     if found.objection:
         return f"{whose} waits: {found.objection}"
     if found.fits:
-        some = f"{whose} waits, and fits {_fitting(found.fits, found.nodes)} now ({', '.join(found.fits[:3])})"
+        some = f"{whose} waits, and fits on {_fitting(found.fits, found.nodes)} now ({', '.join(found.fits[:3])})"
         scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
         return some if found.last_message else f"{some}: {scheduler} has not tried to place the pod yet"
     return f"{whose} waits: {_fits_none(found.nodes)}"
@@ -399,7 +399,7 @@ def _fitting(fits: tuple[str, ...], nodes: int) -> str:
 def _fits_none(nodes: int) -> str:
     if not nodes:
         return "there are no nodes"
-    return "it does not fit the only node" if nodes == 1 else f"it fits none of {nodes} nodes"
+    return "it does not fit on the only node" if nodes == 1 else f"it fits on none of {nodes} nodes"
 
 
 def _summary_of_placed(whose: str, found: "Explanation") -> str:
@@ -430,7 +430,7 @@ def _summary_of_new(whose: str, found: "Explanation") -> str:
         return f"{whose} would wait: {_fits_none(found.nodes)}"
     some = ", ".join(found.fits[:3])
     scheduler = f"scheduler {found.scheduler or 'default-scheduler'}"
-    return f"{whose} would fit {_fitting(found.fits, found.nodes)} now ({some}), placed by {scheduler}"
+    return f"{whose} would fit on {_fitting(found.fits, found.nodes)} now ({some}), placed by {scheduler}"
 
 
 def _summary_of_log(whose: str, found: "Explanation") -> str:
@@ -438,8 +438,8 @@ def _summary_of_log(whose: str, found: "Explanation") -> str:
         return f"{whose} was placed on node {found.node} at {found.at}"
     if found.fits:
         names = ", ".join(found.fits[:3])
-        return f"{whose} fitted {_fitting(found.fits, found.nodes)} at {found.at} ({names}), but had no GPUs yet"
-    none = "it did not fit the only node" if found.nodes == 1 else f"it fitted none of {found.nodes} nodes"
+        return f"{whose} fitted on {_fitting(found.fits, found.nodes)} at {found.at} ({names}), but had no GPUs yet"
+    none = "it did not fit on the only node" if found.nodes == 1 else f"it fitted on none of {found.nodes} nodes"
     return f"{whose} waited at {found.at}: {none if found.nodes else 'there were no nodes'}"
 
 
@@ -453,9 +453,9 @@ def _choice(found: "ChosenNode", *, is_past: bool) -> "Iterator[str]":
         return
     nodes = f"{found.fits} node{'' if found.fits == 1 else 's'}"
     lead = (
-        f"In the cluster as it was then, the pod would have fitted {nodes}"
+        f"In the cluster as it was then, the pod would have fitted on {nodes}"
         if is_past
-        else f"In the cluster as it is now without the pod, the pod would fit {nodes}"
+        else f"In the cluster as it is now without the pod, the pod would fit on {nodes}"
     )
     verb, ranks = ("was", "ranked") if is_past else ("is", "ranks")
     if found.own is None:

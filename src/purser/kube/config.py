@@ -70,7 +70,7 @@ def from_home_directory(path: Path, context: str | None) -> ClusterConfig:
     if not path.exists():
         why = "purser does not run in a pod" if context is None else "a context needs a kubeconfig"
         raise ConfigError(
-            f"no cluster is configured: KUBECONFIG is not set, {why}, and {path} does not exist; name a kubeconfig "
+            f"no cluster is configured: KUBECONFIG is not set, {why}, and {path} does not exist: specify a kubeconfig "
             "with --kubeconfig"
         )
     return from_kubeconfig([path], context)
@@ -101,7 +101,7 @@ def from_kubeconfig(paths: list[Path], context: str | None) -> ClusterConfig:
     if not cluster.server:
         raise ConfigError(f"{where}: server is not set")
     if not cluster.server.startswith(("http://", "https://")):
-        raise ConfigError(f"{where}: server must be a URL with http or https, not {cluster.server!r}")
+        raise ConfigError(f"{where}: server must be an http or https URL, not {cluster.server!r}")
     if cluster.proxy_url:
         raise ConfigError(f"{where}: proxy-url is not supported; connect to the server directly or by port-forwarding")
     ca = _source(

@@ -177,10 +177,10 @@ def jobs(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeWorkload]
 def drained_pods(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeWorkload]:
     """Pods that a drain evicts."""
     wanted = parse(selector)
-    return [pod for pod in workloads if _is_drained(pod) and wanted.matches(pod.labels)]
+    return [pod for pod in workloads if _is_evicted_by_drain(pod) and wanted.matches(pod.labels)]
 
 
-def _is_drained(pod: NodeWorkload) -> bool:
+def _is_evicted_by_drain(pod: NodeWorkload) -> bool:
     is_skipped = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == LABEL_TRUE
     return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not is_skipped
 

@@ -22,7 +22,11 @@ class OperatorReason(ExplainedReason):
         "Check status.failingNodes. Nodes that are not listed there only need more time.",
     )
     NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
-    UPDATING = "Updating", "ClusterPolicy", "All operands are ready, and some are being updated."
+    UPDATING = (
+        "Updating",
+        "ClusterPolicy",
+        "All operands are ready, but some still run an older version and are being updated.",
+    )
     UPGRADING = "Upgrading", "ClusterPolicy", "Driver upgrades are in progress."
     MIG_CHANGE = (
         "MigChange",

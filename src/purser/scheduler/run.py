@@ -182,7 +182,7 @@ async def _serve(
             webhook_port, extender_port = await _start_listening(stack, settings, parts, keeper, user, metrics)
             # Not before it answers: kube-scheduler is told to ask again about the pods that wait, once.
             spawn(parts.extender.run())
-            read_api_port = await _answer_reads(stack, settings, parts, client, keeper, metrics, host, spawn)
+            read_api_port = await _serve_read_api(stack, settings, parts, client, keeper, metrics, host, spawn)
             readiness.started(
                 parts.cache.not_ready,
                 lambda: [] if keeper.is_valid else ["the certificate has expired or is not valid yet"],
@@ -305,7 +305,7 @@ async def _start_listening(
     )
 
 
-async def _answer_reads(
+async def _serve_read_api(
     stack: AsyncExitStack,
     settings: SchedulerSettings,
     parts: _SchedulerParts,

@@ -67,8 +67,8 @@ class Decider:
         self.fleet = fleet_of(workload, order)
         self._table = ShapeTable(self.fleet, parse_policy(policy, Setting(source, order.seed)))
         self.fragments = FragmentCount(self.fleet, self.mix)
-        memories = np.unique(self.fleet.memory_mib[self.fleet.memory_mib > 0])
-        self._one_size = int(memories[0]) if len(memories) == 1 else None
+        memory_sizes_mib = np.unique(self.fleet.memory_mib[self.fleet.memory_mib > 0])
+        self._one_size = int(memory_sizes_mib[0]) if len(memory_sizes_mib) == 1 else None
         self._log = log
         if log is not None:
             log.start(workload, order, policy, learns, self.mix)

@@ -268,12 +268,18 @@ class PolledScheduler:
     """A `StateSource`."""
 
     def __init__(
-        self, reader: StateReader, api: ReadApi, clock: Clock, *, ends_when_refused: bool = False, waits: bool = False
+        self,
+        reader: StateReader,
+        api: ReadApi,
+        clock: Clock,
+        *,
+        discards_when_refused: bool = False,
+        waits: bool = False,
     ) -> None:
-        """``ends_when_refused``: what was read before is not kept for somebody who may not read it any more. ``waits``:
-        whether requests wait for a change, which few of one user can do at once."""
+        """``discards_when_refused``: what was read before is not kept for somebody who may not read it any more.
+        ``waits``: whether requests wait for a change, which few of one user can do at once."""
         self.where = api.url
-        self._ends_when_refused, self._waits = ends_when_refused, waits
+        self._discards_when_refused, self._waits = discards_when_refused, waits
         self.state: ClusterState | None = None
         self.problem = ""
         self._reader, self._clock = reader, clock
@@ -296,7 +302,7 @@ class PolledScheduler:
             try:
                 state, problem = await self._read(), ""
             except (KubeError, ConfigError) as error:
-                if self.state is None or (self._ends_when_refused and isinstance(error, ReadRefusedError)):
+                if self.state is None or (self._discards_when_refused and isinstance(error, ReadRefusedError)):
                     raise
                 state, problem = self.state, f"not up to date: {error}"
             if state is not self.state or problem != self.problem:

@@ -382,7 +382,7 @@ async def test_a_gpu_in_mig_mode_without_mig_devices_is_reported(folder):
     host = Host(folder / "of-mig", driver)
     found = await host.check()
     assert [found[f"GPU {at}"].state for at in range(4)] == [OK, WARNING, OK, OK]
-    assert found["GPU 1"].found.endswith(": MIG is on, but there are no MIG devices")
+    assert found["GPU 1"].found.endswith(": MIG is enabled, but there are no MIG devices")
     assert "mig.config" in found["GPU 1"].advice
     create_mig(driver.folder, 1, "3g.20gb", slices=1)
     file = folder / "mixed.yaml"

@@ -59,7 +59,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
             why = await asking.call_tool("why", {"pod": "p"})
             assert not why.is_error
             found = why.structured_content
-            assert found["text"].startswith("default/p waits: it does not fit the only node")
+            assert found["text"].startswith("default/p waits: it does not fit on the only node")
             assert found["explanation"]["reasons"][0]["reason"] == "CardInsufficientMemory"
             assert found["left_out"] == {}
 
@@ -69,7 +69,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
 
             manifest = json.dumps({"apiVersion": "v1", **pod("new", gpu(9000))})
             new = (await asking.call_tool("why_manifest", {"manifest": manifest})).structured_content
-            assert new["text"].startswith("default/new would wait: it does not fit the only node")
+            assert new["text"].startswith("default/new would wait: it does not fit on the only node")
 
             both = yaml.safe_dump_all(
                 {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "new"}, "spec": {"template": template}}

@@ -64,7 +64,7 @@ async def test_a_session_by_keys(tmp_path):
             text = await top.shows(lambda text: "/large (1)" in text and "elsewhere" not in text)
             top.press("\r")
             text = await top.shows("This change makes the pod fit now")
-            assert "default/large waits: it fits none of 3 nodes" in text
+            assert "default/large waits: it fits on none of 3 nodes" in text
             top.press("q\x1b")
             await top.shows("elsewhere")
             await cluster.add_pod("late", gpu(9000))  # a watch brings it

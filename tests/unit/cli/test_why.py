@@ -14,7 +14,7 @@ from purser.cli import app, plugin
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import EVENTS, NODES, PODS
 
-WAITS = "default/p waits: it does not fit the only node"
+WAITS = "default/p waits: it does not fit on the only node"
 
 
 def test_a_file_is_explained(tmp_path):
@@ -28,7 +28,7 @@ def test_a_file_is_explained(tmp_path):
     assert "CardInsufficientMemory" in lines[3]
     code, out, _ = here("why", "p", "--from", file, "-o", "json")
     assert (code, json.loads(out)["reasons"][0]["examples"]) == (0, ["n"])
-    assert "fits 1 of 1 node now (n)" in here("why", "q", "--from", file)[1]
+    assert "fits on 1 of 1 node now (n)" in here("why", "q", "--from", file)[1]
     assert here("why", "r", "--from", file)[::2] == (1, "purser: namespace default has no pod r\n")
 
 
@@ -84,8 +84,8 @@ def test_a_pod_that_nothing_would_place_is_offered_no_change(tmp_path, facts, fi
 @pytest.mark.parametrize(
     ("asks", "then"),
     [
-        (gpu(8000), "Without its gates, the pod would fit 1 of 2 nodes now (n)."),
-        (gpu(9000), "Without its gates, the pod would still wait: it fits none of 2 nodes."),
+        (gpu(8000), "Without its gates, the pod would fit on 1 of 2 nodes now (n)."),
+        (gpu(9000), "Without its gates, the pod would still wait: it fits on none of 2 nodes."),
     ],
 )
 def test_of_a_pod_with_gates_it_says_what_holds_it_then(tmp_path, asks, then):
@@ -134,7 +134,7 @@ def test_a_pod_on_a_node_is_explained(tmp_path):
     head, held, own, other, *_ = out.splitlines()
     assert (head, held) == ("default/p is on node n", "The pod holds GPU 0: 9 MiB.")
     assert own.startswith(
-        "In the cluster as it is now without the pod, the pod would fit 2 nodes. Policy purser ranks the pod's node"
+        "In the cluster as it is now without the pod, the pod would fit on 2 nodes. Policy purser ranks the pod's node"
     )
     assert other.startswith("The best other node is m: ")
 
@@ -188,7 +188,7 @@ def test_of_a_pod_that_fits_it_says_what_its_scheduler_said_and_not_that_it_has_
     file = tmp_path / "cluster.json"
     waiting = pod("p", gpu(8000))
     file.write_bytes(dump(node("n", gpus("n", 1, 8000)), waiting))
-    fits = "default/p waits, and fits 1 of 1 node now (n)"
+    fits = "default/p waits, and fits on 1 of 1 node now (n)"
     assert (
         here("why", "p", "--from", file)[1]
         == f"{fits}: scheduler purser-scheduler has not tried to place the pod yet\n"

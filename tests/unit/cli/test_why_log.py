@@ -31,7 +31,7 @@ def test_a_pod_that_waited_has_reasons_and_changes(folder):
     code, out, err = here("why", "p", "-n", "ns", "--from", folder / "decisions-0.log")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "ns/p waited at 1970-01-01T00:16:40Z: it did not fit the only node"
+    assert lines[0] == "ns/p waited at 1970-01-01T00:16:40Z: it did not fit on the only node"
     assert lines[3].split()[:4] == ["1", "2", "CardInsufficientMemory", "Purser"]
     assert lines[5].startswith(
         "Each of these changes alone would have made the pod fit, and was the smallest of its kind."
@@ -56,7 +56,8 @@ def test_a_pod_that_was_placed_has_its_choice(folder):
     assert head == "ns/p was placed on node a at 1970-01-01T00:17:40Z"
     assert got == "The pod got GPU 0: 9000 MiB, 10% of compute."
     assert own.startswith(
-        "In the cluster as it was then, the pod would have fitted 1 node. Policy binpack ranked the pod's node number"
+        "In the cluster as it was then, the pod would have fitted on 1 node. Policy binpack ranked the pod's node "
+        "number"
     )
 
 

@@ -49,13 +49,13 @@ def test_a_pod_that_would_fit_is_said_to_and_where(asked):
     assert (code, err.count("warning for the pod's author: limits of GPU shares are advisory")) == (0, 1)
     assert "LimitRanges, other ResourceQuotas and other webhooks are not checked" in err
     lines = out.splitlines()
-    assert lines[0] == "team/p would fit 1 of 2 nodes now (n), placed by scheduler purser-scheduler"
+    assert lines[0] == "team/p would fit on 1 of 2 nodes now (n), placed by scheduler purser-scheduler"
     assert (len(lines), "CardInsufficientMemory" in lines[3]) == (4, True)
 
 
 def test_a_pod_that_would_wait_is_told_why_and_what_would_help(asked):
     code, out, err = asked(POD % 9000)
-    assert (code, out.splitlines()[0]) == (0, "team/p would wait: it fits none of 2 nodes")
+    assert (code, out.splitlines()[0]) == (0, "team/p would wait: it fits on none of 2 nodes")
     assert "CardInsufficientMemory" in out
     assert "- container c requests nvidia.com/gpumem: 8000 instead of 9000: the pod then fits on n" in out.splitlines()
     assert "warning for the pod's author: a container requests 9000 MiB of GPU memory" in err
@@ -102,7 +102,7 @@ def test_a_cluster_without_agents_has_no_webhook(tmp_path):
     cluster.write_bytes(dump(plain))
     manifest.write_text((POD % 1).replace("nvidia.com/gpumem", "nvidia_com/gpu"))
     code, out, _ = here("why", "-f", manifest, "--from", cluster)
-    assert (code, out) == (0, "team/p would fit 1 of 1 node now (n), placed by scheduler default-scheduler\n")
+    assert (code, out) == (0, "team/p would fit on 1 of 1 node now (n), placed by scheduler default-scheduler\n")
 
 
 def test_templates_are_pods_and_one_of_several_is_chosen_by_name(asked):
@@ -113,8 +113,8 @@ def test_templates_are_pods_and_one_of_several_is_chosen_by_name(asked):
         {"kind": "CronJob", "metadata": {"name": "night"}, "spec": {"jobTemplate": {"spec": {"template": template}}}},
     ]
     text = yaml.safe_dump_all(documents)
-    assert asked(text, "web")[1].startswith("default/web would fit 1 of 2 nodes now (n)")
-    assert asked(text, "night", "-n", "team")[1].startswith("team/night would fit 1 of 2 nodes now (n)")
+    assert asked(text, "web")[1].startswith("default/web would fit on 1 of 2 nodes now (n)")
+    assert asked(text, "night", "-n", "team")[1].startswith("team/night would fit on 1 of 2 nodes now (n)")
     code, _, err = asked(text)
     assert (
         code,
@@ -151,7 +151,7 @@ def test_a_manifest_may_come_from_standard_input(tmp_path):
     cluster = tmp_path / "cluster.json"
     cluster.write_bytes(dump(node("n", gpus("n", 1, 8000))))
     done = CliRunner().invoke(app, ["why", "-f", "-", "--from", str(cluster)], input=POD % 8000)
-    assert done.stdout.startswith("team/p would fit 1 of 1 node now (n)")
+    assert done.stdout.startswith("team/p would fit on 1 of 1 node now (n)")
     assert here("why", "-f", tmp_path / "none", "--from", cluster)[0] == 2
     assert here("why", "--from", cluster)[::2] == (
         2,

@@ -36,7 +36,7 @@ async def test_a_pod_that_waits_has_its_reasons_and_the_changes_that_were_tried(
         assert (code, err) == (0, "")
         lines = [" ".join(line.split()) for line in out.splitlines()]
         assert lines == [
-            "default/waits waits: it fits none of 2 nodes",
+            "default/waits waits: it fits on none of 2 nodes",
             "",
             "NODES GPUS REASON OF WHAT",
             "2 2 CardInsufficientMemory Purser 2 GPUs on 2 nodes are too small for 9000 MiB (largest: 8000 MiB)",
@@ -65,7 +65,7 @@ async def test_pods_that_are_elsewhere_or_not_refused(tmp_path):
         await world.add_pod("new", 100)
         assert await why("new") == (
             0,
-            "default/new waits, but Purser does not reject it: it fits 1 of 1 node now\n",
+            "default/new waits, but Purser does not reject it: it fits on 1 of 1 node now\n",
             "",
         )
         said = {"type": "PodScheduled", "status": "False", "message": "the group is not ready"}

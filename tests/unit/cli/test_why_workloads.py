@@ -56,15 +56,15 @@ def test_of_a_deployment_s_pods_the_one_that_waits_longest_is_explained(asked):
     assert lines[:3] == [
         "Deployment default/web has 2 waiting pods, 1 placed pod",
         "The waiting pod that was created first:",
-        "default/web-7d4-c waits: it does not fit the only node",
+        "default/web-7d4-c waits: it does not fit on the only node",
     ]
     for words in ("deployment/web", "deployment.apps/web", "Deployments/web"):
         assert asked(*pods, words=words)[1] == lines
     document = json.loads("".join(asked(*pods, words="deploy/web", output="json")[1]))
     assert (document["waiting"], document["placed"], document["pod"]["pod"]) == (2, 1, "web-7d4-c")
-    assert asked(*pods, words="sts/web")[1][1] == "default/web-0 waits: it does not fit the only node"
+    assert asked(*pods, words="sts/web")[1][1] == "default/web-0 waits: it does not fit on the only node"
     assert asked(*pods, words="rs/web-7d4")[1][2] == lines[2]
-    assert asked(*pods, words="pod/web")[1][0] == "default/web waits: it does not fit the only node"
+    assert asked(*pods, words="pod/web")[1][0] == "default/web waits: it does not fit on the only node"
 
 
 def test_of_a_deployment_whose_pods_are_on_nodes_one_that_does_not_run_is_explained(asked):

@@ -98,7 +98,7 @@ async def test_paths_in_a_kubeconfig_are_relative_to_it(tmp_path):
     ("parts", "says"),
     [
         ({"cluster": {"server": None}}, "cluster 'c': server is not set"),
-        ({"cluster": {"server": "127.0.0.1:6443"}}, "cluster 'c': server must be a URL"),
+        ({"cluster": {"server": "127.0.0.1:6443"}}, "cluster 'c': server must be an http or https URL"),
         ({"cluster": {"server": 6443}}, "Expected `str | null`, got `int` - at `$.clusters[0].cluster.server`"),
         ({"cluster": {"certificate-authority-data": "%%"}}, "cluster 'c': certificate-authority-data is not base64"),
         ({"cluster": {"certificate-authority": "gone.pem"}}, "cluster 'c': certificate-authority: cannot read"),

@@ -200,7 +200,7 @@ def test_fragments_kept_row_by_row_are_those_of_the_whole_fleet() -> None:
     [
         ("nothing", "policy 'nothing' for nodes"),
         ("best-fit/nothing", "unknown policy 'nothing' for GPUs"),
-        ("best-fit/", "does not name a policy for GPUs"),
+        ("best-fit/", "has no GPU policy after the slash"),
         ("best-fit=-1", "invalid weight '-1' for policy 'best-fit'"),
     ],
 )

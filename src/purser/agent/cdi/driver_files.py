@@ -106,7 +106,7 @@ def find_driver_files(root: HostTree, version: str) -> DriverFiles:
             ),
         ),
         sockets=tuple(_first_matches(root, _SOCKET_FOLDERS, _SOCKETS)),
-        moved=tuple(_vulkan(root)),
+        moved=tuple(_vulkan_files(root)),
     )
 
 
@@ -156,7 +156,7 @@ def _firmware(root: HostTree, version: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _vulkan(root: HostTree) -> Iterator[tuple[str, str]]:
+def _vulkan_files(root: HostTree) -> Iterator[tuple[str, str]]:
     """What drivers of some clouds keep right below their root."""
     for each in _VULKAN:
         path = next(iter(_existing_files(root, (f"{folder}/{each}" for folder in (*_CONFIGURATION_FOLDERS, "")))), None)

@@ -22,7 +22,9 @@ from purser.core.health.signs import FaultKind
 _MODULE_FILE = Path("/proc/driver/nvidia/version")
 _MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
 _MAX_MODULE_FILE_BYTES = 4096
-_INSTALL = "Install NVIDIA's driver on the node, or let the operator install it (spec.driver in the ClusterPolicy)."
+_INSTALL_ADVICE = (
+    "Install NVIDIA's driver on the node, or let the operator install it (spec.driver in the ClusterPolicy)."
+)
 _SET_DRIVER_ROOT = "Set the location of the driver's libraries with --driver-root (agent.driverRoot in the chart)."
 _RESET_FAULTY_GPU = "Check dmesg for the GPU's Xid errors. Reset the GPU or, if that does not help, reboot the node."
 _RUN_PRIVILEGED = "Run both the check and the agent privileged and as root."
@@ -150,7 +152,7 @@ def _advice_without_driver(settings: AgentSettings, why: str, module: str | None
         if _is_wsl(settings):
             return _NO_DXG
         return _LOAD_MODULE if module is None else _NVML_FAILED
-    return _INSTALL if module is None else _SET_DRIVER_ROOT
+    return _INSTALL_ADVICE if module is None else _SET_DRIVER_ROOT
 
 
 def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]:
@@ -181,7 +183,7 @@ def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]
             yield CheckResult(what, CheckState.WARNING, message, _NO_XIDS)
         elif gpu.is_partitioned and not gpu.migs and not on_demand:
             yield CheckResult(
-                what, CheckState.WARNING, f"{who}: MIG is on, but there are no MIG devices", _CREATE_MIG_DEVICES
+                what, CheckState.WARNING, f"{who}: MIG is enabled, but there are no MIG devices", _CREATE_MIG_DEVICES
             )
         else:
             yield CheckResult(what, CheckState.OK, f"{who}, {_memory(gpu)}, MIG {_mig(gpu)}")

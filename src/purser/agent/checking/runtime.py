@@ -41,9 +41,11 @@ _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _CDI_KIND = cdi_kind("gpu")
 _MAX_FILES = 200
 _MAX_RUNTIME_FILE_BYTES = 4 << 20
-_INSTALL = "Install NVIDIA's container toolkit, or let the operator install it (spec.toolkit in the ClusterPolicy)."
-_CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
-_GENERATE = (
+_INSTALL_ADVICE = (
+    "Install NVIDIA's container toolkit, or let the operator install it (spec.toolkit in the ClusterPolicy)."
+)
+_CONFIGURE_ADVICE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
+_GENERATE_ADVICE = (
     "The agent rewrites its own specification. To regenerate NVIDIA's (nvidia.com/gpu), run nvidia-ctk cdi generate "
     "--output=FILE with the path of the file that is named here."
 )
@@ -74,7 +76,7 @@ def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
             "CDI hook",
             CheckState.WARNING,
             message,
-            f"{_INSTALL} Alternatively, set the hook's location with --nvidia-cdi-hook-path.",
+            f"{_INSTALL_ADVICE} Alternatively, set the hook's location with --nvidia-cdi-hook-path.",
         )
 
 
@@ -93,11 +95,11 @@ def _check_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -
         return CheckResult(what, CheckState.OK, f"runtime nvidia is configured in {', '.join(configured)}")
     if toolkit is None:
         message = "not installed, and no container runtime is configured to use nvidia-container-runtime"
-        return CheckResult(what, CheckState.WARNING if uses_cdi else CheckState.FAILED, message, _INSTALL)
+        return CheckResult(what, CheckState.WARNING if uses_cdi else CheckState.FAILED, message, _INSTALL_ADVICE)
     message = f"{toolkit} exists, but no container runtime is configured to use nvidia-container-runtime"
     if uses_cdi:
         return CheckResult(what, CheckState.OK, message)
-    return CheckResult(what, CheckState.FAILED, message, _CONFIGURE)
+    return CheckResult(what, CheckState.FAILED, message, _CONFIGURE_ADVICE)
 
 
 def _check_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
@@ -106,7 +108,9 @@ def _check_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]
         try:
             devices.update(_cdi_devices(settings, path))
         except (OSError, UnreadableError) as error:
-            yield CheckResult("CDI", CheckState.WARNING, f"{path}: {error}", f"Remove or correct the file. {_GENERATE}")
+            yield CheckResult(
+                "CDI", CheckState.WARNING, f"{path}: {error}", f"Remove or correct the file. {_GENERATE_ADVICE}"
+            )
     if devices:
         yield CheckResult(
             "CDI", CheckState.OK, f"{counted(len(devices), 'device')} of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"

@@ -70,7 +70,11 @@ def read_record(path: Path, gpu: str) -> dict[MigPlacement, str] | None:
         log.error("The record of GPU instances cannot be used", path=str(path), error=str(error))
         return None
     if record.version != VERSION or record.gpu != gpu:
-        log.error("The record of GPU instances is for another version or GPU", path=str(path), gpu=record.gpu)
+        log.error(
+            "Ignoring a record of GPU instances with another format version or of another GPU",
+            path=str(path),
+            gpu=record.gpu,
+        )
         return None
     return record.devices
 

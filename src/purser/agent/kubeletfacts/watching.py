@@ -179,5 +179,5 @@ class KubeletFacts:
         for part, error in news.items():
             log.warning("Cannot determine part of the kubelet report", part=part, error=error)
         for part in back:
-            log.info("A part of the kubelet report can be determined again", part=part)
+            log.info("Part of the kubelet report is available again", part=part)
         self.problems = problems

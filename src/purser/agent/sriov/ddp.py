@@ -77,7 +77,7 @@ class DdpPackages:
             with GenericNetlink(self._namespace) as kernel:
                 answer = kernel.ask(_FAMILY, _INFO_GET, {_BUS_NAME: "pci", _DEVICE_NAME: address})
         except TimeoutError as error:
-            raise DdpError("the kernel's devlink does not answer") from error
+            raise DdpError("the kernel did not answer a devlink request") from error
         except OSError as error:  # no devlink, or not of this device: most drivers
             log.debug("No devlink information", address=address, error=str(error))
             return ""

@@ -77,7 +77,7 @@ _XIDS_BY_ACTION: Mapping[Action, Mapping[int, str]] = {
         37: "unimplemented firmware method",
         38: "firmware watchdog timeout",
         43: "a program's channel was reset",
-        44: "graphics engine fault in a context switch",
+        44: "graphics engine fault during a context switch",
         63: "memory row remapped or page retired",
         66: "illegal register access by the driver",
         67: "illegal register access by the driver",

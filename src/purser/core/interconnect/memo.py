@@ -36,7 +36,7 @@ class PartitionMemo:
         """The sets which a partition of ``whole`` with that best score holds."""
         worth = self._partition_score(whole, sets)
         best = max(worth)
-        return [each for each, value in zip(sets, worth, strict=True) if value == best]
+        return [each for each, score in zip(sets, worth, strict=True) if score == best]
 
     def beside(self, whole: int, one: int, ties: Masks) -> Masks:
         """Those of the ties that share a best partition with the set ``one``."""
@@ -55,13 +55,13 @@ class PartitionMemo:
 
     def _share_best_partition(self, rest: int, one: int) -> bool:
         """Whether a best partition of the rest holds the set."""
-        return one & ~rest == 0 and self._scores[one] + self._value(rest ^ one) == self._value(rest)
+        return one & ~rest == 0 and self._scores[one] + self._best_score(rest ^ one) == self._best_score(rest)
 
     def _partition_score(self, whole: int, sets: Masks) -> list[int]:
-        scores, value = self._scores, self._value
-        return [scores[each] + value(whole ^ each) for each in sets]
+        scores, best_score = self._scores, self._best_score
+        return [scores[each] + best_score(whole ^ each) for each in sets]
 
-    def _value(self, mask: int) -> int:
+    def _best_score(self, mask: int) -> int:
         """The best score of a partition of a subset."""
         known = self._best.get(mask)
         if known is None:

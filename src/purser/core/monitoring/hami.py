@@ -174,7 +174,7 @@ NOT_EXPORTED: Mapping[str, str] = {
     "hami_vgpu_core_allocated_ratio": _NUMBERED_CONTAINERS_NOTE,
     "hami_resource_quota_used": _OF_SCHEDULER,
     "hami_resource_quota_limit": _OF_SCHEDULER,
-    "hami_build_info": "reports HAMi's own version, which a node with Purser does not have",
+    "hami_build_info": "reports HAMi's version, but nodes with Purser do not run HAMi",
     "Device_memory_desc_of_container": _OF_HAMI_CORE,
     "Device_last_kernel_of_container": _OF_HAMI_CORE,
     "nodeGPUMigInstance": "`MigInfo` reports the same for each container",

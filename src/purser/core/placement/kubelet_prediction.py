@@ -119,8 +119,8 @@ def _predict_pool_answer(ask: Ask, wanted: Mapping[int | None, int]) -> tuple[st
             chosen.append(id_)
         elif numa_of[id_] is None:
             anywhere.append(id_)
-    still = (+missing).total()
-    return (*chosen, *anywhere[:still]) if still <= len(anywhere) else _pool_mismatch(ask, numa_of)
+    still_missing = (+missing).total()
+    return (*chosen, *anywhere[:still_missing]) if still_missing <= len(anywhere) else _pool_mismatch(ask, numa_of)
 
 
 def _ids_to_choose_from(ask: Ask) -> frozenset[str]:

@@ -116,9 +116,9 @@ def choices_by_price(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple
     nodes = list(by_node.values())
     if len(nodes) < wish.nodes:
         return
-    serial = count()
+    tie_breaker = count()
     first = tuple((node, 0) for node in range(wish.nodes))
-    heap = [(_price(nodes, first), next(serial), first)]
+    heap = [(_price(nodes, first), next(tie_breaker), first)]
     seen = {first}
     while heap:
         price, _, choice = heapq.heappop(heap)
@@ -126,7 +126,7 @@ def choices_by_price(found: Sequence[Site], wish: RoomRequest) -> Iterator[tuple
         for after in _next_choices(nodes, choice):
             if after not in seen:
                 seen.add(after)
-                heapq.heappush(heap, (_price(nodes, after), next(serial), after))
+                heapq.heappush(heap, (_price(nodes, after), next(tie_breaker), after))
 
 
 _SiteChoice = tuple[tuple[int, int], ...]

@@ -202,14 +202,14 @@ class _Search:
         """Whether nothing cheaper is left."""
         choices = choices_by_price(self._sites.by_price, self._wish)
         following = next(choices, None)
-        serial = count()
+        tie_breaker = count()
         heap: list[tuple[float, int, int, _PartialPlan]] = []
         seen: set[tuple[tuple[Site, ...], frozenset[PlanStep], bool]] = set()
         for _ in range(MAX_CHOICES):
             if following is not None and following[0] >= self._cost:
                 following = None
             if following is not None and (not heap or following[0] <= heap[0][0]):
-                heapq.heappush(heap, (following[0], 0, next(serial), _PartialPlan(following[1])))
+                heapq.heappush(heap, (following[0], 0, next(tie_breaker), _PartialPlan(following[1])))
                 following = next(choices, None)
             if not heap or heap[0][0] >= self._cost:
                 return True
@@ -230,10 +230,10 @@ class _Search:
                 if step is not None:
                     steps = (*taken.steps, step)
                     bound = _cost(steps) + self._least_price(left - {uid})
-                    heapq.heappush(heap, (bound, -len(steps), next(serial), _PartialPlan(taken.chosen, steps)))
+                    heapq.heappush(heap, (bound, -len(steps), next(tie_breaker), _PartialPlan(taken.chosen, steps)))
             if not taken.elsewhere:
                 others = msgspec.structs.replace(taken, elsewhere=True)
-                heapq.heappush(heap, (least + MOVED_POD_PRICE, -len(taken.steps), next(serial), others))
+                heapq.heappush(heap, (least + MOVED_POD_PRICE, -len(taken.steps), next(tie_breaker), others))
         return False
 
     def _restore(self, taken: _PartialPlan) -> None:

@@ -307,8 +307,8 @@ def _listed(entry: dict[str, Any], at: str, problems: list[str]) -> dict[str, An
     good = [ref for ref in refs if _is_device_ref(ref)] if isinstance(refs, list) else []
     if not good or not isinstance(refs, list):
         return {}
-    bad = ((place, ref) for place, ref in enumerate(refs) if not _is_device_ref(ref))
-    problems += (mistake_sentence(FILE, f"{at}.devices[{place}]", ref, _DEVICE_FORM) for place, ref in bad)
+    invalid_refs = ((place, ref) for place, ref in enumerate(refs) if not _is_device_ref(ref))
+    problems += (mistake_sentence(FILE, f"{at}.devices[{place}]", ref, _DEVICE_FORM) for place, ref in invalid_refs)
     return {"devices": good}
 
 

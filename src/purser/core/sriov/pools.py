@@ -132,7 +132,7 @@ def _why_empty(
     if not of_type:
         return f"the node has no device of type {config.device_type}"
     if not possible:
-        return f"no device of type {config.device_type} may be given to pods: {_used(of_type)}"
+        return f"no device of type {config.device_type} can be given to pods: {_used(of_type)}"
     found = []
     for place, each in enumerate(filters):
         taken = [device for device in possible if each.selects(device)]
@@ -143,7 +143,7 @@ def _why_empty(
         else:
             found.append(f"selector {place}: {each.why_none(possible)}")
     used = [each for each in of_type if each.in_use]
-    suffix = f"; {len(used)} more may not be given to pods: {_used(used)}" if used else ""
+    suffix = f"; {len(used)} more cannot be given to pods: {_used(used)}" if used else ""
     return "; ".join(found[:_MAX_DEVICES_SHOWN]) + suffix
 
 

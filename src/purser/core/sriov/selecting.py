@@ -42,7 +42,9 @@ def function_range(text: str) -> FunctionRange:
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdecimal() and len(end) <= _MAX_DIGITS for end in ends):
             return FunctionRange(
-                pf.lower(), tuple(found), f"{brief(text, 60)} is not a PF: must have the form PF, PF#1 or PF#0,2-7"
+                pf.lower(),
+                tuple(found),
+                f"{brief(text, 60)} does not name a PF or its VFs: must have the form PF, PF#1 or PF#0,2-7",
             )
         found.append((int(ends[0]), int(ends[1])))
     return FunctionRange(pf.lower(), tuple(found))

@@ -25,7 +25,7 @@ CPUs (a GPU's memory on a coherent link)."""
 
 MAX_NUMA_NODES = 64
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Siblings(StrEnum):
@@ -40,11 +40,11 @@ class Siblings(StrEnum):
 class CpuLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How CPUs make cores, caches and sockets."""
 
-    threads_per_core: Positive = 1
+    threads_per_core: PositiveInt = 1
     siblings: Siblings = Siblings.OFFSET
-    sockets: Positive | None = None
+    sockets: PositiveInt | None = None
     """NUMA nodes with CPUs are dealt out to them in order; None: each has its own."""
-    cores_per_uncore_cache: Positive | None = None
+    cores_per_uncore_cache: PositiveInt | None = None
     """Cores that share a last level cache, where it is not all of a NUMA node's."""
 
 
@@ -58,7 +58,7 @@ class NumaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A quantity, hugepages included."""
     hugepages: dict[str, str] = {}
     """A quantity by page size: ``{2Mi: 8Gi}``."""
-    distances: tuple[Positive, ...] = ()
+    distances: tuple[PositiveInt, ...] = ()
     """To every node in the order of the profile."""
 
 

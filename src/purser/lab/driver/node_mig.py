@@ -51,12 +51,12 @@ def set_mig(folder: Path, gpu: int | str, *, enabled: bool) -> None:
         MigRefusedError: something runs on the GPU or is cut out of it. The mode changes with its next reset.
     """
 
-    def switch(of_gpu: GpuState, mig: MigState) -> tuple[MigState, int]:
+    def set_mode(of_gpu: GpuState, mig: MigState) -> tuple[MigState, int]:
         if not of_gpu.model.mig_devices:
             raise ValueError(f"{of_gpu.model.name} does not support MIG")
         return switched(of_gpu, mig, enabled=enabled)
 
-    if code := _change(folder, gpu, switch):
+    if code := _change(folder, gpu, set_mode):
         raise MigRefusedError(code)
 
 

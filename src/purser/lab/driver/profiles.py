@@ -33,7 +33,7 @@ MAX_NVLINKS = 36
 
 T = TypeVar("T")
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -45,10 +45,10 @@ class MigShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sizes of a model's MIG instances: of one, two, four and all of its eight memory slices, or of one, two and
     all of four."""
 
-    gigabytes: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=3, max_length=4)]
+    gigabytes: Annotated[tuple[PositiveInt, ...], msgspec.Meta(min_length=3, max_length=4)]
     """As they are in the names of profiles."""
-    memory_mib: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=3, max_length=4)]
-    multiprocessors: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=4, max_length=7)]
+    memory_mib: Annotated[tuple[PositiveInt, ...], msgspec.Meta(min_length=3, max_length=4)]
+    multiprocessors: Annotated[tuple[PositiveInt, ...], msgspec.Meta(min_length=4, max_length=7)]
     """Of each profile: 1g, 1g+me, 1g of two slices, 2g, 3g, 4g, 7g; of four slices 1g, 1g+me, 2g, 4g."""
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One product, as NVML reports it."""
 
     name: str
-    memory_mib: Positive
+    memory_mib: PositiveInt
     reserved_mib: Natural = 0
     """What the driver keeps for itself."""
     pci_device_id: Natural
@@ -72,16 +72,16 @@ class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     mig_devices: Natural = 0
     """How many MIG devices at most; 0 where the model knows no MIG."""
     row_remapping: bool = False
-    power_limit_watts: Positive
-    idle_watts: Positive
-    idle_celsius: Positive = 33
+    power_limit_watts: PositiveInt
+    idle_watts: PositiveInt
+    idle_celsius: PositiveInt = 33
     memory_sensor: bool = False
     """It has one for the memory's temperature, as high bandwidth memory does."""
-    sm_mhz: Positive = 1410
+    sm_mhz: PositiveInt = 1410
     """Clock of the multiprocessors at work."""
-    idle_sm_mhz: Positive = 210
-    memory_mhz: Positive = 1215
-    nvlink_mbps: Positive = 25781
+    idle_sm_mhz: PositiveInt = 210
+    memory_mhz: PositiveInt = 1215
+    nvlink_mbps: PositiveInt = 25781
     """Of one NVLink, in MB/s."""
     lacks: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_LACKS)] = ()
     """Calls of NVML that it does not support."""
@@ -126,7 +126,7 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """NVLinks straight between two GPUs."""
 
     between: tuple[Natural, Natural]
-    links: Positive
+    links: PositiveInt
 
 
 class NodeProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -26,12 +26,12 @@ from purser.operator.model import RenderedManifest, RenderInputs
 from purser.operator.order import Operand
 from purser.operator.policy.fields import reference, split
 
-Entry = dict[str, Any]
+MigConfigEntry = dict[str, Any]
 
 
-def layouts() -> dict[str, list[Entry]]:
+def layouts() -> dict[str, list[MigConfigEntry]]:
     """By name: entries of mig-parted's ``mig-configs``."""
-    found: dict[str, list[Entry]] = {
+    found: dict[str, list[MigConfigEntry]] = {
         "all-disabled": [{"devices": "all", "mig-enabled": False}],
         "all-enabled": [_entry({})],
         "all-balanced": [_entry(family.balanced, family) for family in FAMILIES],
@@ -41,7 +41,7 @@ def layouts() -> dict[str, list[Entry]]:
     return found
 
 
-def _full_layouts(profile: str) -> Iterator[Entry]:
+def _full_layouts(profile: str) -> Iterator[MigConfigEntry]:
     """One entry per number that fills a GPU. Each names the GPUs that know the profile: on any other it is invalid,
     which is found before any pod has to leave."""
     having: dict[int, list[MigFamily]] = {}
@@ -52,7 +52,7 @@ def _full_layouts(profile: str) -> Iterator[Entry]:
         yield _entry({profile: count}, *families)
 
 
-def _entry(devices: dict[str, int], *families: MigFamily) -> Entry:
+def _entry(devices: dict[str, int], *families: MigFamily) -> MigConfigEntry:
     """For GPUs of these families; none: for any GPU."""
     device_ids = [f"0x{device.upper()}10DE" for family in families for device in family.devices]
     only = {"device-filter": device_ids} if families else {}

@@ -206,8 +206,8 @@ def _can_use_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
     k3s and RKE2 before containerd 2 may not read what the toolkit writes."""
     if not spec.cdi.enabled or kind.runtime == "docker":
         return False
-    by_agent = spec.device_plugin.is_agent and Operand.TOOLKIT in spec.enabled and not kind.config_v2
-    return by_agent or spec.device_plugin.flavor == "nvidia"
+    agent_uses_cdi = spec.device_plugin.is_agent and Operand.TOOLKIT in spec.enabled and not kind.config_v2
+    return agent_uses_cdi or spec.device_plugin.flavor == "nvidia"
 
 
 # --- the DaemonSets

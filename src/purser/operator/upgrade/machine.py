@@ -43,7 +43,7 @@ from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,
     daemonset_problem,
-    has_clock,
+    has_known_start,
     is_due,
     is_managed,
     is_restart_only,
@@ -180,7 +180,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
         return write_step(requeue(node, why), node_event(node, why, warning=True))
     if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _taint_obstacle(progress)):
         return _stop_clock(progress, why)
-    if not has_clock(node, fleet.now):
+    if not has_known_start(node, fleet.now):
         annotations: NodeTexts = {
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
             UPGRADE_AWAY_SINCE_ANNOTATION: None,
@@ -238,7 +238,7 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
             # Straight to the end: a state in between would count as an upgrade that was not allowed to begin.
             return write_step(finish(progress, fleet.now), node_event(node, "the new driver is ready after all"))
         return NodeStep(waits=failure_of(node))
-    start = step_start(node) if has_clock(node, fleet.now) else None
+    start = step_start(node) if has_known_start(node, fleet.now) else None
     again = (start or 0.0) + fleet.policy.retry_after_seconds
     if not reached_target(progress) or fleet.now >= again:
         return write_step(patch(node, "retrying the upgrade", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))

@@ -199,7 +199,7 @@ def _time(node: NodeView, annotation: str) -> float | None:
     return moment if math.isfinite(moment) else None
 
 
-def has_clock(node: NodeView, now: float) -> bool:
+def has_known_start(node: NodeView, now: float) -> bool:
     """Something is known about since when."""
     start = step_start(node)
     return start is not None and not is_in_future(start, now)

@@ -152,7 +152,9 @@ def _events_policy(namespace: str) -> Raw:
         "variables.node != ''": "the token is not bound to a node",
         "variables.reports && request.operation != 'DELETE'": "the service account may not write or delete this event",
         about_itself: "the service account's events must be about its own node or about pods",
-        own.format("object"): "the service account's events must name it, on its node, as the reporter",
+        own.format(
+            "object"
+        ): "the event must name the service account in reportingComponent and its node in reportingInstance",
         f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (
             "the service account may change only its own events"
         ),

@@ -218,7 +218,7 @@ async def test_whatever_in_the_file_is_not_followed_is_told_once(agent):
             assert await agent.until_told(AgentReason.SRIOV_CONFIG, says)
         agent.configure([odd, {"resourceName": "late", "selectors": {"pfNames": ["ens1f0#x"]}}, *POOLS])
         assert await agent.until_told(
-            AgentReason.SRIOV_CONFIG, "pfNames: ens1f0#x is not a PF: must have the form PF, PF#1"
+            AgentReason.SRIOV_CONFIG, "pfNames: ens1f0#x does not name a PF or its VFs: must have the form PF, PF#1"
         )
         assert len([1 for _, message in agent.told if "unknown field pfName" in message]) == 1
 

@@ -77,8 +77,8 @@ def test_the_first_value_of_a_pf_decides_and_ignored_ones_are_reported():
     assert ids(pool) == ["0000:03:02.0", "0000:05:02.1"]
     assert selector_problems(config(*entries)) == [
         "intel.com/sriov: pfNames: ens1f0#5 has no effect: only the first entry for each PF applies",
-        "intel.com/sriov: pfNames: ens2#x is not a PF: must have the form PF, PF#1 or PF#0,2-7",
-        "intel.com/sriov: pfNames: ens3#1,a-b is not a PF: must have the form PF, PF#1 or PF#0,2-7",
+        "intel.com/sriov: pfNames: ens2#x does not name a PF or its VFs: must have the form PF, PF#1 or PF#0,2-7",
+        "intel.com/sriov: pfNames: ens3#1,a-b does not name a PF or its VFs: must have the form PF, PF#1 or PF#0,2-7",
     ]
 
 
@@ -89,7 +89,7 @@ def test_a_device_is_of_the_first_pool_whose_selectors_mean_it():
     assert ids(b) == ["0000:03:02.2"]
     assert c.empty == (
         "selector 0: the 4 devices that it matches belong to intel.com/a, intel.com/b; "
-        "1 more may not be given to pods: 0000:03:02.4 has the default route"
+        "1 more cannot be given to pods: 0000:03:02.4 has the default route"
     )
 
 
@@ -115,7 +115,7 @@ def test_types_are_kept_apart():
         (
             [vf(0, in_use="has the default route")],
             {},
-            "no device of type netDevice may be given to pods: 0000:03:02.0 has the default route",
+            "no device of type netDevice can be given to pods: 0000:03:02.0 has the default route",
         ),
         (
             [vf(0), vf(1, driver="vfio-pci"), vf(2, vendor="15b3")],

@@ -41,12 +41,12 @@ def _initial_nodes(node: KubeletNode) -> dict[int, MemoryNode]:
 def _node(numa: NumaNode, reserved: Mapping[str, int]) -> MemoryNode:
     """An unused node (getDefaultMachineState): hugepages are not there to be had as regular memory."""
     hugepages = {name: size for name, size in numa.memory.items() if name != MEMORY}
-    tables = {name: _table(size, reserved.get(name, 0), 0) for name, size in hugepages.items()}
-    tables[MEMORY] = _table(numa.memory.get(MEMORY, 0), reserved.get(MEMORY, 0), sum(hugepages.values()))
+    tables = {name: _memory_table(size, reserved.get(name, 0), 0) for name, size in hugepages.items()}
+    tables[MEMORY] = _memory_table(numa.memory.get(MEMORY, 0), reserved.get(MEMORY, 0), sum(hugepages.values()))
     return MemoryNode(tables, group=1 << numa.node)
 
 
-def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
+def _memory_table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
     """Where more is reserved than there is, nothing is left; kubelet's unsigned count wraps around there."""
     allocatable = max(0, total - reserved - elsewhere)
     return MemoryTable(total=total, system_reserved=reserved, allocatable=allocatable, reserved=0, free=allocatable)

@@ -24,8 +24,12 @@ def pros_and_cons(
     ]
     clauses = [fragmentation_change(lost[1] - lost[0])]
     if len(gpus) == 1:
-        is_broken = _breaks_pattern(prices.values[model], int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
-        clauses.append(f"leaves a remainder of the GPU that fits other shares{' badly' if is_broken else ''}")
+        before, after = int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0])
+        if after > 0:
+            is_broken = _breaks_pattern(prices.values[model], before, after)
+            clauses.append(f"leaves the rest of the GPU {'poorly' if is_broken else 'well'} suited to other shares")
+        elif before < WHOLE_MILLI:
+            clauses.append("uses all that is left of the GPU")
     if penalty[model] > 0:
         clauses.append("uses a GPU model that other pods require")
     if reserved is not None and reserved[0]:

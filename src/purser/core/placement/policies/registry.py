@@ -116,7 +116,7 @@ def parse_policy(words: str, setting: Setting = _DEFAULTS) -> ArrayPolicy:
     """
     node, slash, gpu = words.partition("/")
     if slash and not gpu:
-        raise ValueError(f"policy {words!r} does not name a policy for GPUs after /")
+        raise ValueError(f"policy {words!r} has no GPU policy after the slash")
     return policy(node.strip(), gpu.strip(), setting)
 
 

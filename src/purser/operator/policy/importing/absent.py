@@ -62,7 +62,7 @@ _SECTIONS = (
         _is_sandbox_enabled,
         "Purser has no operands for virtual machines and does not run other operands on nodes whose label"
         f" {WORKLOAD_LABEL} (or defaultWorkload) is vm-passthrough or vm-vgpu",
-        "your own DaemonSets for what virtual machines need there, before you remove NVIDIA's operator",
+        "your own DaemonSets for what virtual machines need there; deploy them before you remove NVIDIA's operator",
     ),
     _AbsentSection(
         "vfioManager",

@@ -178,8 +178,9 @@ def test_it_never_overcommits_and_decides_alike_whether_planned_ahead_or_not(
 @pytest.mark.parametrize(
     ("pod", "node", "gpus", "said"),
     [
-        pytest.param(share(350), "a", (0,), "GPU that fits other shares", id="pattern"),
-        pytest.param(share(350), "a", (1,), "fits other shares badly", id="no pattern"),
+        pytest.param(share(350), "a", (0,), "uses all that is left of the GPU", id="full"),
+        pytest.param(share(350), "a", (2,), "well suited to other shares", id="pattern"),
+        pytest.param(share(350), "a", (1,), "poorly suited to other shares", id="no pattern"),
         pytest.param(whole(1, models=()), "b", (0,), "other pods require", id="scarce"),
         pytest.param(whole(4), "c", (0, 1, 2, 3), "keeps for this kind of pod", id="for whole nodes"),
         pytest.param(share(350), "c", (0,), "keeps for other kinds of pods", id="kept node"),
