@@ -74,10 +74,10 @@ class Connections:
         if self._is_closed:
             return False
         if len(self._open) >= self._limits.connections:
-            longest = next(iter(self._waited_for), None)
-            if longest is None:
+            longest_waiting = next(iter(self._waited_for), None)
+            if longest_waiting is None:
                 return False
-            longest.cut()
+            longest_waiting.cut()
         self._open[connection.inner] = connection
         return True
 

@@ -23,7 +23,7 @@ from purser.kube.objects import Node
 MAX_INVENTORY_BYTES = 256 * 1024
 """As much as the API server lets all annotations of one object have."""
 
-_inventories = JsonReader(NodeInventory, f"annotation {INVENTORY_ANNOTATION}", max_bytes=MAX_INVENTORY_BYTES)
+_inventory_reader = JsonReader(NodeInventory, f"annotation {INVENTORY_ANNOTATION}", max_bytes=MAX_INVENTORY_BYTES)
 
 
 class InventoryError(ValueError):
@@ -134,7 +134,7 @@ def _capped(amount: int) -> int:
 
 def _decode_inventory(text: str) -> NodeInventory:
     try:
-        return _inventories.read(text)
+        return _inventory_reader.read(text)
     except UnreadableError as error:
         raise InventoryError(str(error)) from error
 

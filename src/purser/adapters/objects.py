@@ -65,8 +65,8 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-_dumps = JsonReader(_Dump, "the file", max_bytes=MAX_DUMP_BYTES, max_depth=None)
-_kinds = JsonReader(_Kind, "an object", max_bytes=MAX_DUMP_BYTES, max_depth=None)
+_dump_reader = JsonReader(_Dump, "the file", max_bytes=MAX_DUMP_BYTES, max_depth=None)
+_kind_reader = JsonReader(_Kind, "an object", max_bytes=MAX_DUMP_BYTES, max_depth=None)
 READ_KINDS: tuple[Resource[Any], ...] = (
     NODES,
     SCHEDULED_PODS,
@@ -114,7 +114,7 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
     """Of what ``kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json`` printed, and of Deployments and
     the like, where it has them; other kinds are passed over. Raises `DumpError` for what is not a list of objects."""
     try:
-        items = _dumps.read(_uncompressed(text)).items
+        items = _dump_reader.read(_uncompressed(text)).items
     except UnreadableError as error:
         raise DumpError(
             f"{error}: use the output of kubectl get nodes,pods -A -o json, or of purser snapshot"
@@ -127,7 +127,7 @@ def objects_of_dump(text: bytes) -> ClusterObjects:
     problems: list[str] = []
     for place, item in enumerate(items):
         try:
-            kind = _kinds.read(item).kind
+            kind = _kind_reader.read(item).kind
             resource = by_kind.get(kind)
             if kind in empty_lists:
                 found.setdefault(empty_lists[kind].kind, [])

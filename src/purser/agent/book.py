@@ -69,7 +69,7 @@ class AgentCheckpoint(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-_checkpoints = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
+_checkpoint_reader = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
 
 
 def read_checkpoint(path: Path, node: str) -> AgentCheckpoint:
@@ -79,7 +79,7 @@ def read_checkpoint(path: Path, node: str) -> AgentCheckpoint:
     is not empty.
     """
     try:
-        checkpoint = _checkpoints.read(read_head(path, MAX_CHECKPOINT_BYTES + 1))
+        checkpoint = _checkpoint_reader.read(read_head(path, MAX_CHECKPOINT_BYTES + 1))
     except FileNotFoundError:
         return AgentCheckpoint(node)
     except OSError as error:

@@ -28,7 +28,9 @@ LIBRARY_FILE = "libvgpu.so"
 PRELOAD_FILE = "ld.so.preload"
 """The file that makes the dynamic loader load it, beside the library."""
 
-MIG_REASON = "MIG mode is on: set a MIG strategy so that Purser serves MIG devices, or disable MIG (nvidia-smi -mig 0)"
+MIG_REASON = (
+    "MIG mode is enabled: set a MIG strategy so that Purser serves MIG devices, or disable MIG (nvidia-smi -mig 0)"
+)
 
 
 class KubeletDevice(msgspec.Struct, frozen=True):
@@ -88,7 +90,9 @@ def make_inventory(
         reason = _obstacle(gpu, health)
         if not reason and gpu.is_partitioned and not (each.parent or each.mig_kind):
             reason = (
-                f"MIG mode is on, but the node's configuration does not match: {mismatch}" if mismatch else MIG_REASON
+                f"MIG mode is enabled, but the node's configuration does not match: {mismatch}"
+                if mismatch
+                else MIG_REASON
             )
         if each.mig_kind:
             devices.append(_partitioned_on_demand(gpu, each, reason, (ungranted or {}).get(each.uuid, ())))

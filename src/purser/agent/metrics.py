@@ -85,7 +85,7 @@ class AgentMetrics:
         )
         self.kubelet_restarts = Counter(
             "purser_agent_kubelet_restarts",
-            "Observed restarts of kubelet.",
+            "Kubelet restarts that the agent has observed.",
             registry=self.registry,
         )
 
@@ -192,7 +192,7 @@ def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator
     yield info
     healthy = GaugeMetricFamily(
         "purser_device_healthy",
-        "1 while the device is healthy, 0 while it is unhealthy, so that new pods do not get it; reason: why.",
+        "1 while the device is healthy, 0 while it is unhealthy and closed to new pods; reason: why it is unhealthy.",
         labels=["uuid", "reason"],
     )
     for device in devices:

@@ -32,7 +32,7 @@ class _Document(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-_documents = JsonReader(_Document, "the file", max_bytes=MAX_HISTORY_BYTES, max_depth=None)
+_document_reader = JsonReader(_Document, "the file", max_bytes=MAX_HISTORY_BYTES, max_depth=None)
 _KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (DATED_EVENTS, DATED_PODS, NODES)}
 _VERSION_DIGITS = 20
 """Of a resource version: it has 64 bits."""
@@ -80,7 +80,7 @@ class _CollectedObjects:
                 )
 
     def _add(self, item: bytes | msgspec.Raw) -> None:
-        resource = _KINDS.get(_documents.read(item).kind)
+        resource = _KINDS.get(_document_reader.read(item).kind)
         if resource is None:
             return
         found = codec_of(resource).object(item)
@@ -106,7 +106,7 @@ def _items(data: bytes, name: str) -> Iterator[bytes | msgspec.Raw]:
         raise HistoryError(f"{name} is empty: must be the output of kubectl get events,pods,nodes -A -o json")
     for place, text in enumerate(texts):
         try:
-            document = _documents.read(text)
+            document = _document_reader.read(text)
         except UnreadableError as error:
             if len(texts) == 1:
                 wanted = "use the output of kubectl get events,pods,nodes -A -o json"

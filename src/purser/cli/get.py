@@ -396,8 +396,8 @@ def _check(source: GetSource, namespace: str | None, output: OutputFormat, *, he
 
     found = [each for records in ask(source, read_node_records) for each in differences(records)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
-    agree = "All records agree." if namespace is None else f"All records of namespace {namespace} agree."
-    show(left, difference_columns(), output, empty=agree, document=difference_document, headers=headers)
+    no_differences_text = "All records agree." if namespace is None else f"All records of namespace {namespace} agree."
+    show(left, difference_columns(), output, empty=no_differences_text, document=difference_document, headers=headers)
     if left:
         raise typer.Exit(FAILED)
 

@@ -27,7 +27,7 @@ from purser.kube.pods import is_terminal
 from purser.kube.resource_quotas import ResourceQuota
 
 _NO_MIG_DEVICES = (
-    "MIG mode is on, but the node lists no MIG devices for this GPU: create MIG devices, or disable MIG mode"
+    "MIG mode is enabled, but the node lists no MIG devices for this GPU: create MIG devices, or disable MIG mode"
 )
 
 

@@ -144,8 +144,12 @@ def why(
         fail("--from cannot be used with --kubeconfig or --context", MISUSED)
     asked = None if manifest is None else _parse_query(manifest, pod and name)
     if asked is not None and namespace and asked.namespace not in ("", namespace):
-        theirs = _line(asked.namespace)
-        fail(f"-n {namespace} does not match the manifest's namespace {theirs}: omit -n, or use -n {theirs}", MISUSED)
+        manifest_namespace = _line(asked.namespace)
+        fail(
+            f"-n {namespace} does not match the manifest's namespace {manifest_namespace}: omit -n, or use "
+            f"-n {manifest_namespace}",
+            MISUSED,
+        )
     configure_logs(LogLevel.ERROR)
     choose_kernels("numpy")  # importing numba takes longer than it saves
     logs = [] if from_ is None else log_files(from_)

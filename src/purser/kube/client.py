@@ -31,7 +31,7 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 """Objects per page of a list: keeps both sides' peak memory down."""
 
-_versions: JsonReader[dict[str, str]] = JsonReader(dict[str, str], "the answer", max_bytes=1024 * 1024)
+_version_reader: JsonReader[dict[str, str]] = JsonReader(dict[str, str], "the answer", max_bytes=1024 * 1024)
 
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -294,7 +294,7 @@ class Client:
         """What the server says of itself: ``gitVersion`` and the like."""
         body = await self._transport.request(Call("GET", "/version"))
         try:
-            return _versions.read(body)
+            return _version_reader.read(body)
         except UnreadableError as error:
             raise DecodeError(f"/version of {self.config.server}: {error}") from error
 

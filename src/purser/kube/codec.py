@@ -75,7 +75,7 @@ _envelopes = _struct_reader(_Envelope, "a line of a watch")
 _statuses = _struct_reader(Status, "a Status")
 _identities = _struct_reader(_ObjectWithIdentity, "an object's metadata")
 _raw_pages = _struct_reader(_Page[msgspec.Raw], "a list")
-_whole: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MAX_ANSWER_BYTES)
+_object_reader: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MAX_ANSWER_BYTES)
 _CHANGES = {kind.value: kind for kind in ChangeType}
 
 
@@ -172,7 +172,7 @@ class Codec(Generic[T]):
     def _without_nulls(self, data: bytes | msgspec.Raw, first: UnreadableError) -> T:
         kind = self.resource.kind
         try:
-            return convert_value(without_nulls(_whole.read(data)), self.resource.struct, kind)
+            return convert_value(without_nulls(_object_reader.read(data)), self.resource.struct, kind)
         except UnreadableError:
             raise DecodeError(f"{kind} {self._name_of(data)}{str(first).removeprefix(kind)}") from first
 

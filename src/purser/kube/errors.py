@@ -143,7 +143,7 @@ _BY_REASON: dict[str, type[ApiError]] = {
     "Gone": GoneError,
 }
 
-_statuses = JsonReader(Status, "a Status", max_bytes=16 * 1024 * 1024)
+_status_reader = JsonReader(Status, "a Status", max_bytes=16 * 1024 * 1024)
 _MAX_FOREIGN_MESSAGE = 500
 
 
@@ -158,7 +158,7 @@ def error_from_status(status: Status, http_status: int = 0) -> ApiError:
 def error_from_response(http_status: int, body: bytes, retry_after: str | None = None) -> ApiError:
     """The error that an HTTP answer stands for, also when a proxy wrote it and the body is not a Status."""
     try:
-        status = _statuses.read(body)
+        status = _status_reader.read(body)
     except UnreadableError:
         text = body[:_MAX_FOREIGN_MESSAGE].decode(errors="replace").strip()
         status = Status(code=http_status, message=text)

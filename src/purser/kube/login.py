@@ -123,7 +123,7 @@ class _ExecCredential(msgspec.Struct):
     status: _CredentialStatus
 
 
-_credentials = JsonReader(_ExecCredential, "its output", max_bytes=MAX_CREDENTIAL_BYTES)
+_credential_reader = JsonReader(_ExecCredential, "its output", max_bytes=MAX_CREDENTIAL_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class PluginLogin:
 def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
     """What a plugin printed. Raises `ConfigError`, without the output: it holds secrets."""
     try:
-        status = _credentials.read(output).status
+        status = _credential_reader.read(output).status
     except UnreadableError as error:
         raise ConfigError(f"{where}: the plugin did not print an ExecCredential: {error}") from error
     if not status.token and not status.client_certificate_data:

@@ -40,8 +40,8 @@ class Schedule:
     def has(self, moment: datetime) -> bool:
         """Whether this minute is one of them, by the clock of the moment's time zone."""
         minutes, hours, days, months, weekdays = self.fields
-        is_day_of_month, is_weekday = moment.day in days, moment.isoweekday() % 7 in weekdays
-        fits = is_day_of_month and is_weekday if self.any_day else is_day_of_month or is_weekday
+        matches_day_of_month, matches_weekday = moment.day in days, moment.isoweekday() % 7 in weekdays
+        fits = matches_day_of_month and matches_weekday if self.any_day else matches_day_of_month or matches_weekday
         return fits and moment.minute in minutes and moment.hour in hours and moment.month in months
 
 

@@ -32,7 +32,7 @@ GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
 
 _KEY = "material.json"
 
-_materials = JsonReader(Material, f"field {_KEY}", max_bytes=1024 * 1024)
+_material_reader = JsonReader(Material, f"field {_KEY}", max_bytes=1024 * 1024)
 
 
 class StoredMaterial(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ class SecretStore:
 
     def _decode(self, data: bytes) -> Material | None:
         try:
-            material = _materials.read(data)
+            material = _material_reader.read(data)
             check(material)
             return material
         except Exception as error:  # any error of x509: without certificates no client is served

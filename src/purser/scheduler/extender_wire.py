@@ -73,7 +73,7 @@ def decode_preemption(body: bytes) -> ExtenderPreemptionArgs:
         )
     pod = _pod(args.pod)
     if not (pod.metadata.namespace and pod.metadata.name):
-        raise WireError("Pod's metadata must have namespace and name")
+        raise WireError("Pod's metadata.namespace and metadata.name are both required")
     return ExtenderPreemptionArgs(pod, args.node_name_to_meta_victims)
 
 

@@ -55,12 +55,14 @@ _CAN_WAIT_LATER = (401, 403, 429, 503)
 _MAX_REASON_BYTES = 2000
 _MAX_TOKEN_FILE_BYTES = 64 * 1024
 
-_states = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
-_rollouts = JsonReader(Rollout, "the scheduler's rollout document", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
-_nodes = JsonReader(NodeDetails, "a node's details", max_bytes=MAX_NODE_ANSWER_BYTES)
-_pods = JsonReader(PodDetails, "a pod's details", max_bytes=MAX_OBJECT_ANSWER_BYTES)
-_whys = JsonReader(PodWhy, "why a pod waits", max_bytes=MAX_OBJECT_ANSWER_BYTES)
-_events = JsonReader(StateEvents, "the events about an object", max_bytes=MAX_OBJECT_ANSWER_BYTES)
+_state_reader = JsonReader(ClusterState, "the scheduler's state", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None)
+_rollout_reader = JsonReader(
+    Rollout, "the scheduler's rollout document", max_bytes=MAX_STATE_ANSWER_BYTES, max_depth=None
+)
+_node_reader = JsonReader(NodeDetails, "a node's details", max_bytes=MAX_NODE_ANSWER_BYTES)
+_pod_reader = JsonReader(PodDetails, "a pod's details", max_bytes=MAX_OBJECT_ANSWER_BYTES)
+_why_reader = JsonReader(PodWhy, "why a pod waits", max_bytes=MAX_OBJECT_ANSWER_BYTES)
+_event_reader = JsonReader(StateEvents, "the events about an object", max_bytes=MAX_OBJECT_ANSWER_BYTES)
 
 
 class ReadAnswerError(KubeError):
@@ -113,32 +115,32 @@ def is_valid_token(text: str) -> bool:
 
 def read_state(text: bytes) -> ClusterState:
     """What a scheduler answered. Raises `UnreadableError`."""
-    return _states.read(text)
+    return _state_reader.read(text)
 
 
 def read_node_details(text: bytes) -> NodeDetails:
     """What a scheduler answered on one node. Raises `UnreadableError`."""
-    return _nodes.read(text)
+    return _node_reader.read(text)
 
 
 def read_pod_details(text: bytes) -> PodDetails:
     """What a scheduler answered on one pod. Raises `UnreadableError`."""
-    return _pods.read(text)
+    return _pod_reader.read(text)
 
 
 def read_why(text: bytes) -> PodWhy:
     """What a scheduler answered on why a pod waits. Raises `UnreadableError`."""
-    return _whys.read(text)
+    return _why_reader.read(text)
 
 
 def read_events(text: bytes) -> StateEvents:
     """What a scheduler answered on the events about an object. Raises `UnreadableError`."""
-    return _events.read(text)
+    return _event_reader.read(text)
 
 
 def read_rollout(text: bytes) -> Rollout:
     """What a scheduler answered on the operator's rollout. Raises `UnreadableError`."""
-    return _rollouts.read(text)
+    return _rollout_reader.read(text)
 
 
 class StateReader:

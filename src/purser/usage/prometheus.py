@@ -57,10 +57,10 @@ class _Answer(msgspec.Struct, Generic[S], frozen=True):
     data: _Result[S] = _Result()
 
 
-_answers: JsonReader[_Answer[PrometheusSample]] = JsonReader(
+_answer_reader: JsonReader[_Answer[PrometheusSample]] = JsonReader(
     _Answer[PrometheusSample], "the answer", max_bytes=MAX_ANSWER_BYTES
 )
-_range_answers: JsonReader[_Answer[PrometheusSeries]] = JsonReader(
+_range_answer_reader: JsonReader[_Answer[PrometheusSeries]] = JsonReader(
     _Answer[PrometheusSeries], "the answer", max_bytes=MAX_ANSWER_BYTES
 )
 
@@ -94,7 +94,7 @@ class Prometheus:
     async def ask(self, expression: str, at_s: float) -> list[tuple[Mapping[str, str], float]]:
         """Labels and value of each series at a unix time. Raises `PrometheusError`."""
         form = {"query": expression, "time": f"{at_s:.3f}"}
-        found = await self._results("query", form, _answers)
+        found = await self._results("query", form, _answer_reader)
         return await self._numbers(lambda: [(each.metric, float(each.value[1])) for each in found])
 
     async def ask_range(
@@ -103,7 +103,7 @@ class Prometheus:
         """Labels of each series, and its unix times and values from ``start_s`` to ``end_s``. Raises
         `PrometheusError`."""
         form = {"query": expression, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
-        found = await self._results("query_range", form, _range_answers)
+        found = await self._results("query_range", form, _range_answer_reader)
         return await self._numbers(
             lambda: [(each.metric, [(at, float(value)) for at, value in each.values]) for each in found]
         )

@@ -421,7 +421,7 @@ async def test_mig_devices_that_come_and_go_are_looked_for_and_in_vain_only_once
     async with monitoring(driver, reopen_interval_s=60) as monitor:
         driver.migs_scanned[A], driver.migs[A] = ("MIG-1", "MIG-2"), frozenset({"MIG-1", "MIG-2"})
         await eventually(lambda: [each.uuid for each in monitor.gpus[0].migs] == ["MIG-1", "MIG-2"])
-        assert "MIG mode is on" in monitor.inventory.value.devices[0].unhealthy_reason
+        assert "MIG mode is enabled" in monitor.inventory.value.devices[0].unhealthy_reason
         scans, reads = driver.scans, driver.reads[B]
         driver.migs[B] = frozenset()  # MIG mode, of which a scan tells nothing
         await eventually(lambda: driver.reads[B] > reads + 5)
@@ -454,11 +454,11 @@ async def test_a_gpu_in_mig_mode_of_which_nothing_is_listed_is_reported_once():
 @pytest.mark.parametrize(
     ("strategy", "says"),
     [
-        (MigStrategy.NONE, "MIG mode is on: set a MIG strategy"),
+        (MigStrategy.NONE, "MIG mode is enabled: set a MIG strategy"),
         (
             MigStrategy.SINGLE,
-            "MIG mode is on, but the node's configuration does not match: migStrategy single cannot be used because "
-            "MIG is enabled on GPU 0, but GPU 1 cannot be partitioned",
+            "MIG mode is enabled, but the node's configuration does not match: migStrategy single cannot be used "
+            "because MIG is enabled on GPU 0, but GPU 1 cannot be partitioned",
         ),
     ],
 )

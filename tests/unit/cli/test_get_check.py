@@ -85,7 +85,7 @@ async def test_tables_count_what_agents_report_of_pods_without_a_grant(tmp_path)
         _, out, _ = await get(kubeconfig, "gpus")
         assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy", "Unhealthy"]
         _, out, _ = await get(kubeconfig, "gpus", "-o", "wide")
-        assert "MIG mode is on, but the node lists no MIG devices for this GPU" in out.splitlines()[-1]
+        assert "MIG mode is enabled, but the node lists no MIG devices for this GPU" in out.splitlines()[-1]
         _, out, err = await get(kubeconfig, "grants", "-o", "json")
         assert [(each["pod"], each["state"]) for each in json.loads(out)] == [("defaced", "running")]
         assert "purser get grants --check" in err

@@ -169,7 +169,7 @@ async def test_tables_are_those_of_a_kubeconfig(tmp_path):
             "(1g.5gb at 2)",
             "0000:07:00.0",
             "default/one,team-b/two",
-            "MIG mode is on, but",
+            "MIG mode is enabled, but",
             "Xid 79",
             AGENT_AWAY,
         ):

@@ -172,9 +172,8 @@ def _check_gpus(gpus: tuple[Gpu, ...], on_demand: bool) -> Iterator[CheckResult]
                 _RUN_PRIVILEGED if gpu.fault.kind is FaultKind.NO_PERMISSION else _RESET_FAULTY_GPU,
             )
         elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
-            message = (
-                f"{who}: MIG is {_switch(gpu.mig.enabled)}, but will be {_switch(gpu.mig.pending)} after the next reset"
-            )
+            now, then = _mode_word(gpu.mig.enabled), _mode_word(gpu.mig.pending)
+            message = f"{who}: MIG is {now}, but will be {then} after the next reset"
             yield CheckResult(
                 what, CheckState.WARNING, message, "Reset the GPU while nothing uses it (nvidia-smi --gpu-reset)."
             )
@@ -194,11 +193,11 @@ def _memory(gpu: Gpu) -> str:
 
 
 def _mig(gpu: Gpu) -> str:
-    return "not supported" if gpu.mig is None else _switch(gpu.mig.enabled)
+    return "not supported" if gpu.mig is None else _mode_word(gpu.mig.enabled)
 
 
-def _switch(enabled: bool) -> str:
-    return "on" if enabled else "off"
+def _mode_word(enabled: bool) -> str:
+    return "enabled" if enabled else "disabled"
 
 
 def _check_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckResult:

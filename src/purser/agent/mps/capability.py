@@ -13,7 +13,7 @@ def mps_obstacle(gpu: Gpu, cuda_version: str | None) -> str:
     A GPU in MIG mode would need a daemon for each of its devices, of which each container has its own already.
     """
     if gpu.is_partitioned:
-        return "MIG mode is on"
+        return "MIG mode is enabled"
     if _version(gpu.compute_capability) < VOLTA:
         has = gpu.compute_capability or "unknown"
         return f"MPS limits require compute capability 7.0 or later, but the GPU's is {has}"

@@ -81,7 +81,7 @@ class StoredConfig(msgspec.Struct, frozen=True):
 
 
 _MAX_STORED_BYTES = 16 * MAX_PLUGIN_FILE_BYTES
-_stored = JsonReader(StoredConfig, "the stored configuration", max_bytes=_MAX_STORED_BYTES)
+_stored_config_reader = JsonReader(StoredConfig, "the stored configuration", max_bytes=_MAX_STORED_BYTES)
 
 
 def config_of(
@@ -217,7 +217,7 @@ class SharingConfigWatch:
 
     def _read_stored(self) -> SharingConfig | None:
         try:
-            stored = _stored.read(read_head(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
+            stored = _stored_config_reader.read(read_head(self._settings.plugin_config, _MAX_STORED_BYTES + 1))
             node = self._settings.node_name
             good = config_of(self._sharing, stored.name, stored.good, node) if stored.good else None
             return config_of(self._sharing, stored.name, stored.text, node, good)

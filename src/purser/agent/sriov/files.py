@@ -33,7 +33,7 @@ CDI_PREFIX = "sriov-dp-"
 
 _MAX_CDI_BYTES = 16 << 20
 
-_specification: JsonReader[CdiSpecification] = JsonReader(
+_specification_reader: JsonReader[CdiSpecification] = JsonReader(
     CdiSpecification, "a CDI specification", max_bytes=_MAX_CDI_BYTES
 )
 
@@ -106,7 +106,7 @@ def _held_specification(
 ) -> CdiSpecification | None:
     """What stays of a file of no pool; None: nothing. ``given``: kinds and names of other files' devices."""
     try:
-        found = _specification.read(read_head(path, _MAX_CDI_BYTES + 1))
+        found = _specification_reader.read(read_head(path, _MAX_CDI_BYTES + 1))
     except (OSError, UnreadableError):
         return None
     left = [each for each in found.devices if each.name in held and (found.kind, each.name) not in given]

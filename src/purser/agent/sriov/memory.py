@@ -35,7 +35,7 @@ class SeenDevice(msgspec.Struct, frozen=True, omit_defaults=True):
 SeenDevices = Mapping[str, SeenDevice]
 """By kubelet's id."""
 
-_file: JsonReader[dict[str, SeenDevice]] = JsonReader(
+_file_reader: JsonReader[dict[str, SeenDevice]] = JsonReader(
     dict[str, SeenDevice], "the file of known SR-IOV devices", max_bytes=_MAX_SEEN_BYTES
 )
 
@@ -82,7 +82,7 @@ def _complete_device(device: SriovDevice, seen: SeenDevice, is_held: bool) -> Sr
 def read_seen(path: Path) -> SeenDevices:
     """The file; nothing where there is none that can be read."""
     try:
-        return _file.read(read_head(path, _MAX_SEEN_BYTES + 1))
+        return _file_reader.read(read_head(path, _MAX_SEEN_BYTES + 1))
     except FileNotFoundError:
         return {}
     except (OSError, UnreadableError) as error:

@@ -76,9 +76,9 @@ class Neighbours:
     def _excluded_domains(self, others: Iterable[Neighbour]) -> frozenset[Domain]:
         """Where the pod must not be: by its own anti-affinity, and by that of others."""
         found: set[Domain] = set()
-        mine = self._pod.affinity.apart
+        own_anti_affinity = self._pod.affinity.apart
         for each in others:
-            for term in mine:
+            for term in own_anti_affinity:
                 if self._matches(term, self._pod.namespace, each):
                     found |= self._domain(term, each.node)
             for term in each.affinity.apart:

@@ -18,7 +18,7 @@ from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.core.wording import some
 
 MAX_GRANT_BYTES = 64 * 1024
-_grants = JsonReader(Grant, f"annotation {GRANT_ANNOTATION}", max_bytes=MAX_GRANT_BYTES)
+_grant_reader = JsonReader(Grant, f"annotation {GRANT_ANNOTATION}", max_bytes=MAX_GRANT_BYTES)
 _MAX_SIGNATURE = 128
 """Characters; the 64 bytes of a signature are 88."""
 
@@ -56,7 +56,7 @@ def read(annotations: Mapping[str, str]) -> Grant | None:
     if text is None:
         return None
     try:
-        return _grants.read(text)
+        return _grant_reader.read(text)
     except UnreadableError as error:
         raise GrantError(str(error)) from error
 

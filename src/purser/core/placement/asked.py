@@ -13,7 +13,7 @@ _MAX_WORDS = 64
 _MAX_GPUS = 1024
 """As many as dialects let a pod ask for."""
 _NAME = f"annotation {ASKED_ANNOTATION}"
-_shapes = JsonReader(PodShape, _NAME, max_bytes=_MAX_BYTES)
+_shape_reader = JsonReader(PodShape, _NAME, max_bytes=_MAX_BYTES)
 
 
 def asked_annotation(request: PodRequest, grant: Grant) -> dict[str, str]:
@@ -24,7 +24,7 @@ def asked_annotation(request: PodRequest, grant: Grant) -> dict[str, str]:
 
 def read_asked_shape(text: str) -> PodShape:
     """The shape in the annotation. Raises `UnreadableError`."""
-    shape = _shapes.read(text)
+    shape = _shape_reader.read(text)
     check_shape(shape, _NAME)
     return shape
 

@@ -139,7 +139,7 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
     resource_list: tuple[Any, ...] = ()
 
 
-_json: JsonReader[Any] = JsonReader(object, FILE, max_bytes=MAX_FILE_BYTES)
+_json_reader: JsonReader[Any] = JsonReader(object, FILE, max_bytes=MAX_FILE_BYTES)
 _FILE_SHAPE, _ENTRY_SHAPE, _SELECTOR_SHAPE = map(type_info, (_File, _Entry, SriovSelector))
 
 
@@ -147,7 +147,7 @@ def sriov_config(text: str | bytes, default_prefix: str = DEFAULT_PREFIX) -> Sri
     """The file, decoded. ``default_prefix``: of pools that name none. Raises `SriovConfigError`, and nothing else."""
     unknown: list[str] = []
     try:
-        file = convert_value(normalise_keys(_json.read(text), _FILE_SHAPE, unknown), _File, FILE)
+        file = convert_value(normalise_keys(_json_reader.read(text), _FILE_SHAPE, unknown), _File, FILE)
     except UnreadableError as error:
         raise SriovConfigError(str(error)) from error
     notes = [f"{FILE}: {where} is unknown and ignored" for where in unknown]

@@ -56,7 +56,7 @@ class RegisteredGpu(RegisteredDevice, frozen=True, omit_defaults=True):
     """Free for anybody; Purser's mark is in it."""
 
 
-_gpus: JsonReader[list[RegisteredGpu]] = JsonReader(
+_gpu_reader: JsonReader[list[RegisteredGpu]] = JsonReader(
     list[RegisteredGpu], f"annotation {REGISTER_ANNOTATION}", max_bytes=MAX_REGISTER_BYTES
 )
 
@@ -65,7 +65,7 @@ def read_gpus(text: str, problems: list[str] | None = None) -> list[RegisteredGp
     """The GPUs in a register annotation. One that cannot be read is left out, and ``problems`` takes a sentence for it.
     Raises `UnreadableError` and `RegisterError`."""
     odd = [] if problems is None else problems
-    gpus = read_devices(text, "the registration", _gpus, RegisteredGpu, odd)
+    gpus = read_devices(text, "the registration", _gpu_reader, RegisteredGpu, odd)
     if len(gpus) > MAX_NODE_DEVICES:
         raise RegisterError(f"{len(gpus)} GPUs are registered: the maximum is {MAX_NODE_DEVICES}")
     return gpus

@@ -49,7 +49,7 @@ def read_register(
         return _parse_colons(text, odd)
     if register.fields:
         return _renamed(register, text, odd)
-    return read_devices(text, _NAME, _json, RegisteredDevice, odd)
+    return read_devices(text, _NAME, _json_reader, RegisteredDevice, odd)
 
 
 Device = TypeVar("Device")
@@ -62,7 +62,7 @@ def read_devices(
     try:
         return reader.read(text)
     except UnreadableError:
-        items = _items.read(text)
+        items = _item_list_reader.read(text)
     found = []
     for place, each in enumerate(items):
         try:
@@ -91,8 +91,10 @@ def slots_of(registered: RegisteredDevice, problems: list[str]) -> int:
 
 
 _NAME = "the registration"
-_json: JsonReader[list[RegisteredDevice]] = JsonReader(list[RegisteredDevice], _NAME, max_bytes=MAX_REGISTER_BYTES)
-_items: JsonReader[list[Any]] = JsonReader(list[Any], _NAME, max_bytes=MAX_REGISTER_BYTES)
+_json_reader: JsonReader[list[RegisteredDevice]] = JsonReader(
+    list[RegisteredDevice], _NAME, max_bytes=MAX_REGISTER_BYTES
+)
+_item_list_reader: JsonReader[list[Any]] = JsonReader(list[Any], _NAME, max_bytes=MAX_REGISTER_BYTES)
 
 
 def _parse_colons(text: str, odd: list[str]) -> list[RegisteredDevice]:
@@ -129,7 +131,7 @@ def _number(field: str, device: str) -> int:
 def _renamed(register: Register, text: str, odd: list[str]) -> list[RegisteredDevice]:
     """Where no field is the index, it is the place in the list."""
     found = []
-    for place, each in enumerate(_items.read(text)):
+    for place, each in enumerate(_item_list_reader.read(text)):
         where = f"{_NAME}, device {place}"
         try:
             one = convert_value(each, dict[str, Any], where)
@@ -153,7 +155,7 @@ class _SlicedNode(msgspec.Struct, frozen=True):
     """By name the number that the driver knows each by."""
 
 
-_slices: JsonReader[_SlicedNode] = JsonReader(_SlicedNode, _NAME, max_bytes=MAX_REGISTER_BYTES)
+_slice_reader: JsonReader[_SlicedNode] = JsonReader(_SlicedNode, _NAME, max_bytes=MAX_REGISTER_BYTES)
 _PROFILE = re.compile(r"([1-9][0-9]{0,2})g?\.([1-9][0-9]{0,3})(?:gb)?", re.ASCII)
 """``3g.20gb``: slices and GiB."""
 _MAX_PROFILES = 64
@@ -163,7 +165,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 def _parse_slices(text: str, id_form: str, node: str) -> list[RegisteredDevice]:
     """A device has the memory of the largest profile, and is its slices. Profiles whose names say no size are passed
     over, as by HAMi."""
-    read = _slices.read(text)
+    read = _slice_reader.read(text)
     matches = ((name, number, _PROFILE.fullmatch(name.strip().lower())) for name, number in read.profiles.items())
     profiles = [
         SliceProfile(name, number, int(match[1]), int(match[2]) * 1024)

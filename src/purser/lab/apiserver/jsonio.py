@@ -14,7 +14,7 @@ from .errors import Obj, bad_request
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
-_bodies: JsonReader[Any] = JsonReader(Any, "the request body", max_bytes=1 << 30)  # the server bounds them before
+_body_reader: JsonReader[Any] = JsonReader(Any, "the request body", max_bytes=1 << 30)  # the server bounds them before
 
 encode = _encoder.encode
 
@@ -39,7 +39,7 @@ def deep_copy(value: T) -> T:
 def decode_object(data: bytes, content_type: str) -> Obj:
     """A request body; raises a 400 `ApiError` that says what was wrong with it."""
     try:
-        value = _decode_yaml(data) if "yaml" in content_type else _bodies.read(data)
+        value = _decode_yaml(data) if "yaml" in content_type else _body_reader.read(data)
     except (TypeError, ValueError) as error:
         raise bad_request(f"error decoding the request body: {error}") from error
     if not isinstance(value, dict):
@@ -51,8 +51,8 @@ def _decode_yaml(data: bytes) -> Any:
     """YAML as JSON: dates and numbers as keys become text again. Most such bodies are JSON, which reads much faster."""
     if data.lstrip().startswith(b"{"):
         with contextlib.suppress(UnreadableError):  # it may be YAML's own flow notation
-            return _bodies.read(data)
-    return _bodies.read(_encoder.encode(read_yaml(data, "the request body")))
+            return _body_reader.read(data)
+    return _body_reader.read(_encoder.encode(read_yaml(data, "the request body")))
 
 
 def now() -> str:

@@ -83,7 +83,7 @@ def _page_source(collection: Collection, revision: int, selection: Selection, af
     return [record for record in records if record.key > after]
 
 
-_tokens = JsonReader(_Token, "the continue token", max_bytes=4096)
+_token_reader = JsonReader(_Token, "the continue token", max_bytes=4096)
 
 
 def _write_token(revision: int, last: Key) -> str:
@@ -94,7 +94,7 @@ def _write_token(revision: int, last: Key) -> str:
 def _read_token(text: str) -> tuple[int, Key]:
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        token = _tokens.read(raw)
+        token = _token_reader.read(raw)
     except ValueError as error:
         raise bad_request("continue key is not valid: this server did not create it") from error
     return token.rv, (token.namespace, token.name)

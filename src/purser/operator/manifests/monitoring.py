@@ -35,7 +35,7 @@ def render_dcgm(wanted: RenderInputs) -> list[RenderedManifest]:
     """The Service, and a DaemonSet per kind of runtime."""
     return [
         _engine_service(wanted),
-        *daemon_sets_per_runtime(wanted, lambda kind: _engine_pod(wanted, kind), Operand.DCGM),
+        *daemon_sets_per_runtime(wanted, lambda kind: _hostengine_pod(wanted, kind), Operand.DCGM),
     ]
 
 
@@ -51,7 +51,7 @@ def _engine_service(wanted: RenderInputs) -> RenderedManifest:
     return owned(wanted, Operand.DCGM, obj, labels={"app": ENGINE_SERVICE})
 
 
-def _engine_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
+def _hostengine_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     section = wanted.policy.spec.dcgm
     probe = {"tcpSocket": {"port": HOSTENGINE_PORT}, "initialDelaySeconds": 15}
     main = container(

@@ -255,7 +255,7 @@ class MigManagerSpec(OperandSection, frozen=True, kw_only=True):
     """Longest time to apply a layout, in seconds; 0: no limit."""
 
 
-class Env(Section, frozen=True, kw_only=True):
+class CheckEnv(Section, frozen=True, kw_only=True):
     """Settings of one check."""
 
     env: tuple[EnvVar, ...] = ()
@@ -267,13 +267,13 @@ class ValidatorSpec(OperandSection, frozen=True, kw_only=True):
 
     enabled: bool = True
     """Validate nodes; false: a node is valid once its device plugin is ready."""
-    driver: Env = Env()
+    driver: CheckEnv = CheckEnv()
     """The check of the driver."""
-    toolkit: Env = Env()
+    toolkit: CheckEnv = CheckEnv()
     """The check of the toolkit."""
-    cuda: Env = Env()
+    cuda: CheckEnv = CheckEnv()
     """The check with CUDA."""
-    plugin: Env = Env()
+    plugin: CheckEnv = CheckEnv()
     """The check of the device plugin."""
 
 

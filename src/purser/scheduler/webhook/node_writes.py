@@ -31,7 +31,7 @@ RESOURCES = ("nodes", "events")
 
 EVICTIONS = ("pods", "eviction")
 
-_objects: JsonReader[dict[str, Any]] = JsonReader(dict[str, Any], "the object", max_bytes=WEBHOOK_BODIES.per_body)
+_object_reader: JsonReader[dict[str, Any]] = JsonReader(dict[str, Any], "the object", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 class _Preconditions(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class _Eviction(msgspec.Struct, frozen=True, rename="camel"):
     delete_options: _DeleteOptions = _DeleteOptions()
 
 
-_evictions = JsonReader(_Eviction, "the Eviction", max_bytes=WEBHOOK_BODIES.per_body)
+_eviction_reader = JsonReader(_Eviction, "the Eviction", max_bytes=WEBHOOK_BODIES.per_body)
 
 NodeOfPod = Callable[[str, str, str], str]
 """From a pod's namespace, name and uid to its node; empty where the pod is not known, or not this one."""
@@ -96,7 +96,7 @@ class NodeWrites:
     def _review_eviction(self, request: AdmissionRequest, node: str) -> Decision:
         """Of a pod on its own node alone, which it names by uid: another pod may have the name by now."""
         try:
-            uid = _evictions.read(request.object).delete_options.preconditions.uid
+            uid = _eviction_reader.read(request.object).delete_options.preconditions.uid
         except UnreadableError as error:
             raise ReviewError(f"the eviction in the AdmissionReview cannot be read: {error}") from error
         if not node or not uid or self._node_of_pod(request.namespace, request.name, uid) != node:
@@ -118,6 +118,6 @@ def _read(raw: msgspec.Raw) -> Mapping[str, Any]:
     if bytes(raw) in (b"", b"null"):
         return {}
     try:
-        return _objects.read(raw)
+        return _object_reader.read(raw)
     except UnreadableError as error:
         raise ReviewError(f"the object in the AdmissionReview cannot be read: {error}") from error

@@ -217,14 +217,16 @@ class Decision(msgspec.Struct, frozen=True):
 _MAX_WARNING_CHARACTERS = 4096
 """Characters, as many as the API server passes on of all warnings of a request together."""
 
-_reviews = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
-_objects: JsonReader[Any] = JsonReader(Any, "the object in the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
+_review_reader = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
+_object_reader: JsonReader[Any] = JsonReader(
+    Any, "the object in the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body
+)
 
 
 def decode_review(body: bytes) -> AdmissionRequest:
     """The request in an AdmissionReview. Raises `ReviewError`."""
     try:
-        review = _reviews.read(body)
+        review = _review_reader.read(body)
     except UnreadableError as error:
         raise ReviewError(f"the body is not an AdmissionReview: {error}") from error
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
@@ -239,7 +241,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
 def decode_object(data: msgspec.Raw) -> Any:
     """The object of a request as plain values. Raises `ReviewError`."""
     try:
-        return _objects.read(data)
+        return _object_reader.read(data)
     except UnreadableError as error:
         raise ReviewError(str(error)) from error
 

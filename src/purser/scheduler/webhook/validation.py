@@ -59,7 +59,7 @@ _PODS = (("pods", ""), ("pods", "ephemeralcontainers"))
 PROBE_ANSWER = "Purser's webhook denies every Binding with this annotation"
 """What the webhook says to a `WebhookProbe`."""
 
-_bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
+_binding_reader = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 def no_user() -> str:
@@ -196,7 +196,7 @@ class Validation:
 
     def _review_binding(self, request: AdmissionRequest) -> Decision:
         try:
-            annotations = _bindings.read(request.object).metadata.annotations or {}
+            annotations = _binding_reader.read(request.object).metadata.annotations or {}
         except UnreadableError as error:
             raise ReviewError(str(error)) from error
         if WEBHOOK_PROBE_ANNOTATION in annotations:

@@ -45,7 +45,7 @@ class _Workload(msgspec.Struct, frozen=True):
     spec: _TemplateSpec = _TemplateSpec()
 
 
-_workloads = JsonReader(_Workload, "the workload", max_bytes=WEBHOOK_BODIES.per_body)
+_workload_reader = JsonReader(_Workload, "the workload", max_bytes=WEBHOOK_BODIES.per_body)
 
 
 class WorkloadWarnings:
@@ -59,7 +59,7 @@ class WorkloadWarnings:
         if not request.has_object or request.sub_resource:
             return Decision(True, DecisionReason.NOT_A_POD)
         try:
-            workload = _workloads.read(request.object)
+            workload = _workload_reader.read(request.object)
         except UnreadableError as error:
             raise ReviewError(str(error)) from error
         spec = workload.spec if workload.spec.job_template is None else workload.spec.job_template.spec

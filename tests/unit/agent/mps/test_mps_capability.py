@@ -13,7 +13,7 @@ CUT, NOT_CUT = MigMode(enabled=True, pending=True), MigMode(enabled=False, pendi
     [
         ("7.0", "11.5", None, ""),
         ("9.0", "13.1", NOT_CUT, ""),
-        ("9.0", "13.1", CUT, "MIG mode is on"),
+        ("9.0", "13.1", CUT, "MIG mode is enabled"),
         ("6.1", "13.1", None, "MPS limits require compute capability 7.0 or later, but the GPU's is 6.1"),
         ("", "13.1", None, "MPS limits require compute capability 7.0 or later, but the GPU's is unknown"),
         ("7.0", "11.4", None, "MPS memory limits require CUDA 11.5 or later, but the driver supports 11.4"),

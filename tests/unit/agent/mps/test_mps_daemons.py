@@ -266,7 +266,7 @@ async def test_what_containers_put_among_the_pipes_leads_the_next_daemon_nowhere
 
 
 async def test_obstacles_are_reported_once(node):
-    obstacles, looks = {"A": "MIG mode is on"}, []
+    obstacles, looks = {"A": "MIG mode is enabled"}, []
 
     def look():
         looks.append(dict(obstacles))
@@ -281,10 +281,10 @@ async def test_obstacles_are_reported_once(node):
         obstacles.clear()
         node.set(A="shared")
         await eventually(lambda: {} in looks)
-        obstacles["A"] = "MIG mode is on"
+        obstacles["A"] = "MIG mode is enabled"
         node.set(B="shared")
         await eventually(lambda: len(agent.told.changes) == 2)
-        assert agent.told.changes == [("A", False, "MIG mode is on")] * 2
+        assert agent.told.changes == [("A", False, "MIG mode is enabled")] * 2
 
 
 async def test_exclusive_mode_is_set_while_the_daemon_runs(node):

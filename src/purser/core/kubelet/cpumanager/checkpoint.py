@@ -51,7 +51,7 @@ class _File(msgspec.Struct):
     data_checksum: int = msgspec.field(name="dataChecksum", default=0)
 
 
-_files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES)
+_file_reader = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES)
 
 
 def encode(state: CpuState | None, *, with_data: bool = False) -> str:
@@ -129,7 +129,7 @@ def parse(text: str | bytes) -> CpuManagerCheckpoint:
 
 def _read(text: str | bytes) -> _File:
     try:
-        return _files.read(text)
+        return _file_reader.read(text)
     except UnreadableError as error:
         raise CheckpointError(f"checkpoint is corrupted: {error}") from error
 

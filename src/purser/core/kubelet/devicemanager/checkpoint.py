@@ -52,7 +52,7 @@ class DeviceManagerCheckpoint(msgspec.Struct, frozen=True):
     """The healthy devices of every resource."""
 
 
-_files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
+_file_reader = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
 
 
 def encode(held: Held, registered: Mapping[str, tuple[str, ...]]) -> str:
@@ -85,7 +85,7 @@ def decode(text: str | bytes) -> DeviceManagerCheckpoint:
 def decode_data(text: str | bytes) -> Data:
     """The parts of a file. Raises `CheckpointError`."""
     try:
-        file = _files.read(text)
+        file = _file_reader.read(text)
     except UnreadableError as error:
         raise CheckpointError(f"not a valid device manager checkpoint: {error}") from error
     if fnv1a_32(spew(file.Data)) != file.Checksum:

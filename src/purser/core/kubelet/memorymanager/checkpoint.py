@@ -57,7 +57,7 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
     data_checksum: int = 0
 
 
-_files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
+_file_reader = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
 
 
 def encode(policy: str, state: MemoryState, *, with_data: bool = False) -> str:
@@ -113,7 +113,7 @@ def decode(text: str | bytes) -> tuple[str, MemoryState]:
 
 def _parse(text: str | bytes) -> _File:
     try:
-        return _files.read(text)
+        return _file_reader.read(text)
     except UnreadableError as error:
         raise CheckpointError(f"not a valid {FILE_NAME} file: {error}") from error
 
