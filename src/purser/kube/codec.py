@@ -71,10 +71,10 @@ def _struct_reader(kind: type[T], name: str) -> JsonReader[T]:
     return JsonReader(kind, name, max_bytes=_MAX_ANSWER_BYTES, max_depth=None)
 
 
-_envelopes = _struct_reader(_Envelope, "a line of a watch")
-_statuses = _struct_reader(Status, "a Status")
-_identities = _struct_reader(_ObjectWithIdentity, "an object's metadata")
-_raw_pages = _struct_reader(_Page[msgspec.Raw], "a list")
+_envelope_reader = _struct_reader(_Envelope, "a line of a watch")
+_status_reader = _struct_reader(Status, "a Status")
+_identity_reader = _struct_reader(_ObjectWithIdentity, "an object's metadata")
+_raw_page_reader = _struct_reader(_Page[msgspec.Raw], "a list")
 _object_reader: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MAX_ANSWER_BYTES)
 _CHANGES = {kind.value: kind for kind in ChangeType}
 
@@ -125,7 +125,7 @@ class Codec(Generic[T]):
         Raises the `ApiError` that an ERROR event carries, and `DecodeError` for a line that is not an event at all.
         """
         try:
-            envelope = _envelopes.read(line)
+            envelope = _envelope_reader.read(line)
         except UnreadableError as error:
             raise DecodeError(f"a line of the watch on {self.resource.plural} is not an event: {error}") from error
         if change := _CHANGES.get(envelope.type):
@@ -136,9 +136,9 @@ class Codec(Generic[T]):
     def _decode_bookmark(self, envelope: _Envelope) -> Bookmark | None:
         try:
             if envelope.type == "BOOKMARK":
-                return Bookmark(_identities.read(envelope.object).metadata.resource_version)
+                return Bookmark(_identity_reader.read(envelope.object).metadata.resource_version)
             if envelope.type == "ERROR":
-                raise error_from_status(_statuses.read(envelope.object))
+                raise error_from_status(_status_reader.read(envelope.object))
         except UnreadableError as error:
             about = f"the {envelope.type} event of the watch on {self.resource.plural}"
             raise DecodeError(f"cannot read {about}: {error}") from error
@@ -147,7 +147,7 @@ class Codec(Generic[T]):
 
     def _page_by_item(self, data: bytes, on_unreadable: OnUnreadable) -> tuple[_Page[Any], list[T]]:
         try:
-            page = _raw_pages.read(data)
+            page = _raw_page_reader.read(data)
         except UnreadableError as error:
             raise DecodeError(f"the list of {self.resource.plural} cannot be read: {error}") from error
         objects = (self._decode_or_none(item, on_unreadable) for item in page.items or ())
@@ -179,7 +179,7 @@ class Codec(Generic[T]):
     def _reference(self, data: bytes | msgspec.Raw) -> ObjectReference | None:
         """What can be read of an object that cannot."""
         try:
-            known = _identities.read(data).metadata
+            known = _identity_reader.read(data).metadata
         except UnreadableError:
             return None
         about = ObjectReference(

@@ -21,7 +21,7 @@ DEFAULT_UNITS_MIB: Mapping[str, int] = {
 MAX_UNIT_MIB = 1024
 """Of a unit: GiB is the largest that anybody counts in."""
 
-_MAX_TEXT = 256
+_MAX_UNITS_CHARACTERS = 256
 
 
 def read_unit(text: str) -> tuple[str, int]:
@@ -64,6 +64,6 @@ def units_problem(pod: PodManifest) -> str:
 
 def _units(pod: PodManifest) -> dict[str, int]:
     text = pod.annotations.get(MEMORY_UNITS_ANNOTATION, "")
-    if len(text) > _MAX_TEXT:
+    if len(text) > _MAX_UNITS_CHARACTERS:
         raise ValueError("it is too long: remove the annotation, which the webhook writes itself")
     return dict(read_unit(each) for each in text.split(",")) if text else {}

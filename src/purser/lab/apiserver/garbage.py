@@ -134,8 +134,8 @@ class Collector:
             return "absent"
         record = self._cluster.store.collections[place[0]].get(place[1])
         metadata: Obj = record.object()["metadata"] if record else {}
-        doomed = metadata.get("deletionTimestamp") and FOREGROUND in (metadata.get("finalizers") or ())
-        return "waiting" if doomed else "solid"
+        waits_for_dependents = metadata.get("deletionTimestamp") and FOREGROUND in (metadata.get("finalizers") or ())
+        return "waiting" if waits_for_dependents else "solid"
 
     async def _finish(self, place: Place, obj: Obj) -> None:
         """Carry out the propagation that a deletion asked for, then take its finalizer off."""

@@ -34,12 +34,12 @@ HOSTENGINE_PORT = 5555
 def render_dcgm(wanted: RenderInputs) -> list[RenderedManifest]:
     """The Service, and a DaemonSet per kind of runtime."""
     return [
-        _engine_service(wanted),
+        _hostengine_service(wanted),
         *daemon_sets_per_runtime(wanted, lambda kind: _hostengine_pod(wanted, kind), Operand.DCGM),
     ]
 
 
-def _engine_service(wanted: RenderInputs) -> RenderedManifest:
+def _hostengine_service(wanted: RenderInputs) -> RenderedManifest:
     spec: Raw = {
         "type": "ClusterIP",
         "internalTrafficPolicy": "Local",

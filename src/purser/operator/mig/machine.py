@@ -61,8 +61,10 @@ def advance(fleet: MigFleet) -> PlannedChanges:
         DisruptionLedger(fleet.budgets),
         sorted(fleet.node_progress, key=lambda each: natural_sort_key(each.node.name)),
     )
-    may_empty = _nodes_that_may_empty(nodes, fleet)
-    return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
+    may_be_drained = _nodes_that_may_be_drained(nodes, fleet)
+    return planned_changes_of(
+        {each.node.name: next_step(each, fleet, ledger, may_be_drained) for each in nodes}, fleet.now
+    )
 
 
 def waits_of_changes(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
@@ -80,7 +82,7 @@ def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
     return change.profile if change is not None else wanted_profile(progress, fleet.spec)
 
 
-def _nodes_that_may_empty(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
+def _nodes_that_may_be_drained(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
     """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
     wanting = [each.node.name for each in nodes if needs_emptying(each, fleet)]
     others = [name for name in wanting if name not in fleet.unavailable]
@@ -95,9 +97,9 @@ MANAGER_GONE_MESSAGE = "the MIG manager no longer runs on the node"
 
 
 def next_step(
-    progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]
+    progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLedger, may_be_drained: Collection[str]
 ) -> NodeStep:
-    """What to do next; ``may_empty``: nodes whose turn it is to be cordoned and emptied."""
+    """What to do next; ``may_be_drained``: nodes whose turn it is to be cordoned and emptied."""
     change = current_change(progress.node)
     if change is None:
         return _recover_lost_record(progress, fleet)
@@ -113,7 +115,7 @@ def next_step(
     if wanted_profile(progress, fleet.spec) != change.profile:
         return abandon(progress, f"MIG layout {change.profile} is no longer requested")
     if change.step == "checking":
-        return _check(progress, fleet, change, may_empty)
+        return _check(progress, fleet, change, may_be_drained)
     return _drain(progress, fleet, change, ledger)
 
 
@@ -199,7 +201,7 @@ def _not_ready_reason(progress: NodeProgress, fleet: MigFleet) -> str:
 # --- under way
 
 
-def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty: Collection[str]) -> NodeStep:
+def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_be_drained: Collection[str]) -> NodeStep:
     node = progress.node
     result = find_result(node, change.check_attempt)
     if result is None:
@@ -213,7 +215,7 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
         return end(progress, SUCCESS, "the layout is already applied")
     if _is_outdated(progress, fleet, change):
         return abandon(progress, "the node changed after its MIG layout was checked")
-    if node.name not in may_empty:
+    if node.name not in may_be_drained:
         return NodeStep(
             waits=fleet.unavailable_limit_text,
             events=(node_event(node, f"MIG layout {change.profile} is pending: {fleet.unavailable_limit_text}"),),

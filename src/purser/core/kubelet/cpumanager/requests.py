@@ -11,8 +11,8 @@ _MILLI = 1000
 
 def guaranteed_cpus(pod: KubeletPod, container: KubeletContainer) -> int:
     """Exclusive CPUs of a container: its request where the pod is Guaranteed and it is a whole number, else none."""
-    millis = container.requests.get(CPU, 0)
-    return millis // _MILLI if pod.qos is QosClass.GUARANTEED and millis % _MILLI == 0 else 0
+    cpu_millis = container.requests.get(CPU, 0)
+    return cpu_millis // _MILLI if pod.qos is QosClass.GUARANTEED and cpu_millis % _MILLI == 0 else 0
 
 
 def pod_guaranteed_cpus(behaviour: Behaviour, pod: KubeletPod) -> int:

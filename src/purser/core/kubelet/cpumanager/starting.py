@@ -21,9 +21,9 @@ def start(node: KubeletNode, saved: CpuState | None = None) -> CpuState | None:
     if not node.machine.cpus:
         raise KubeletStartError("could not detect number of cpus")
     check_options(node)
-    explicit = _explicitly_reserved(node)
-    count = explicit.bit_count() or _reserved_count(node.config)
-    return validate_saved(node, reserve(node, explicit, count), saved or CpuState(default=0, reserved=0))
+    explicit_cpus = _explicitly_reserved(node)
+    count = explicit_cpus.bit_count() or _reserved_count(node.config)
+    return validate_saved(node, reserve(node, explicit_cpus, count), saved or CpuState(default=0, reserved=0))
 
 
 def _explicitly_reserved(node: KubeletNode) -> CpuSet:
@@ -45,9 +45,9 @@ def _reserved_count(config: KubeletConfig) -> int:
     return -(-config.reserved_cpu_millis // _MILLI)
 
 
-def reserve(node: KubeletNode, explicit: CpuSet, count: int) -> CpuSet:
+def reserve(node: KubeletNode, explicit_cpus: CpuSet, count: int) -> CpuSet:
     """The reserved CPUs: those named, or ``count`` as any container would get them. Raises `KubeletStartError`."""
-    reserved = explicit or _choose_reserved(node, count)
+    reserved = explicit_cpus or _choose_reserved(node, count)
     if reserved.bit_count() != count:
         raise KubeletStartError(
             "[cpumanager] unable to reserve the required amount of CPUs "
