@@ -25,7 +25,7 @@ class OperatorReason(ExplainedReason):
     UPDATING = (
         "Updating",
         "ClusterPolicy",
-        "All operands are ready, but some still run an older version and are being updated.",
+        "All operands are ready, but the latest changes to some of them are not rolled out yet.",
     )
     UPGRADING = "Upgrading", "ClusterPolicy", "Driver upgrades are in progress."
     MIG_CHANGE = (

@@ -199,7 +199,7 @@ def _event_objections(write: NodeWrite) -> Iterator[str]:
     elif about.get("kind") != "Pod":
         yield "its events must be about its own node or about pods"
     if not _is_own(write.new, write):
-        yield "its events must name it and its node as the reporter"
+        yield "its events must name it in reportingComponent and its node in reportingInstance"
     if write.operation == "UPDATE" and not (_is_own(write.old, write) and about == before):
         yield "it may change only its own events"
 
