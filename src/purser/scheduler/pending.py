@@ -17,6 +17,7 @@ from purser.kube.pod_details import scheduler_message
 from purser.kube.pods import is_terminal
 from purser.recent import Recent
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.gates import gated_message
 from purser.scheduler.reasons import PendingReason
 
 MAX_MESSAGES = 1024
@@ -44,6 +45,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """By which change of its own it would fit, as `PodAdvisor` found; empty: none is known."""
     last_message: str = ""
     """What kube-scheduler said last of it, whoever refused it: the pod itself has it. Empty: nothing yet."""
+    gated: str = ""
+    """Which gates keep kube-scheduler from trying it; empty: none."""
     asks: StateAsk | None = None
     """Of each GPU."""
 
@@ -100,11 +103,19 @@ class PendingPods:
                     priority,
                     policy,
                     0 if request is None else peak_gpu_count(request),
-                    last_message=scheduler_message(pod),
                     asks=None if request is None else state_ask(request),
                 )
-        elif (said := scheduler_message(pod)) != self._pods[uid].last_message:
-            self._pods[uid] = msgspec.structs.replace(self._pods[uid], last_message=said)
+        if uid in self._pods:
+            self._follow(uid, pod)
+
+    def _follow(self, uid: str, pod: Pod) -> None:
+        """What changes of a pod that waits: kube-scheduler's message, and its gates, which can only be removed."""
+        known, said = self._pods[uid], scheduler_message(pod)
+        gated = gated_message(pod) if pod.spec.scheduling_gates else ""
+        if (known.last_message, known.gated) != (said, gated):
+            was_plain = known.reason in (PendingReason.KUBE_SCHEDULER, PendingReason.SCHEDULING_GATED)
+            reason = _plain_reason(gated) if was_plain else known.reason
+            self._pods[uid] = msgspec.structs.replace(known, last_message=said, gated=gated, reason=reason)
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod that was deleted; one that is not known changes nothing."""
@@ -151,7 +162,7 @@ class PendingPods:
         """Nobody asks this replica any more, or it reads the cluster anew: what it found is of another time."""
         for uid, pod in self._pods.items():
             if pod.nodes_by_reason or pod.message or pod.suggestion:
-                plain = PendingReason.KUBE_SCHEDULER
+                plain = _plain_reason(pod.gated)
                 self._pods[uid] = msgspec.structs.replace(
                     pod, reason=plain, nodes_by_reason=(), message="", suggestion=""
                 )
@@ -164,6 +175,11 @@ class PendingPods:
                 PendingTotals(Counter([pod.reason]), pod.gpus)
             )
         return found
+
+
+def _plain_reason(gated: str) -> str:
+    """Of a pod that Purser does not refuse."""
+    return PendingReason.SCHEDULING_GATED if gated else PendingReason.KUBE_SCHEDULER
 
 
 def peak_gpu_count(request: PodRequest) -> int:

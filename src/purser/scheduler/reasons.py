@@ -75,6 +75,12 @@ class PendingReason(ExplainedReason):
         "Purser has not rejected the pod: kube-scheduler's own filters reject it, or the pod is new.",
         "See the pod's FailedScheduling event.",
     )
+    SCHEDULING_GATED = (
+        "SchedulingGated",
+        "Pod",
+        "The pod has scheduling gates, so kube-scheduler does not try to schedule it.",
+        "Wait for whoever set the gates to remove them.",
+    )
     INVALID_REQUEST = (
         "InvalidRequest",
         "Pod",

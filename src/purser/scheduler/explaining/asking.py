@@ -19,11 +19,11 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.changes import Suggestion
 from purser.scheduler.explaining.explainer import BEING_DELETED
 from purser.scheduler.explaining.judging import Judgement, reason_counts
-from purser.scheduler.explaining.known import gate_names
 from purser.scheduler.explaining.last_message import last_message
 from purser.scheduler.explaining.live_judge import LiveJudge
 from purser.scheduler.explaining.suggesting import device_request_changes
 from purser.scheduler.explaining.trial import PodTrial
+from purser.scheduler.gates import gated_message
 from purser.scheduler.placement import Feasibility, Reservations
 
 SEARCH_TIMEOUT_S = 2.0
@@ -87,7 +87,7 @@ class PodSearch:
         if pod.metadata.deletion_timestamp:
             return SearchedPod(objection=BEING_DELETED)
         if pod.spec.scheduling_gates:
-            return SearchedPod(objection=f"its scheduling gates have not been removed: {gate_names(pod)}")
+            return SearchedPod(objection=gated_message(pod))
         if objection := other_scheduler(pod, self._cache.scheduler_name):
             return SearchedPod(objection=objection)
         clock = self._cache.clock

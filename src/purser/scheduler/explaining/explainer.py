@@ -16,7 +16,7 @@ from purser.kube.pods import is_terminal
 from purser.scheduler.explaining.choosing import choice_of
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.judging import reason_counts, words_by_node
-from purser.scheduler.explaining.known import KnownCluster, gate_names
+from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.last_message import last_message
 from purser.scheduler.explaining.new_pods import new_pod
 from purser.scheduler.explaining.starting import Obstacle, failure, obstacle
@@ -27,6 +27,7 @@ from purser.scheduler.explaining.workloads import (
     waiting_pods,
     workload_explanation,
 )
+from purser.scheduler.gates import gate_names
 from purser.scheduler.reasons import SchedulerReason
 
 _MAX_NAMED = 3

@@ -32,6 +32,7 @@ from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.filtering import KnownFilters
 from purser.scheduler.explaining.judging import Judgement
 from purser.scheduler.explaining.placed_pods import PlacedPods
+from purser.scheduler.gates import gated_message
 from purser.scheduler.placement import Feasibility, Reservations
 from purser.scheduler.webhook import DeviceRules, Mutation
 
@@ -150,7 +151,7 @@ class KnownCluster:
     def judge(self, pod: Pod, *, scored: bool = False) -> Judgement:
         """The verdict of every node on a pod that is not placed yet."""
         if pod.spec.scheduling_gates:
-            return Judgement(objection=f"its scheduling gates have not been removed: {gate_names(pod)}")
+            return Judgement(objection=gated_message(pod))
         try:
             rejections = self._filters.rejections(pod)
         except (QuantityError, UnreadableError) as error:
@@ -329,9 +330,3 @@ class KnownCluster:
     def grant(self, pod: Pod) -> Grant | None:
         """What a pod holds of GPUs."""
         return self._cache.ledger.grant(pod.metadata.uid)
-
-
-def gate_names(pod: Pod) -> str:
-    """Of a pod's scheduling gates, with commas between."""
-    gates: Sequence[object] = pod.spec.scheduling_gates if isinstance(pod.spec.scheduling_gates, list) else ()
-    return brief(", ".join(str(each.get("name", "")) for each in gates if isinstance(each, dict)))

@@ -37,9 +37,6 @@ from purser.scheduler.reasons import PendingReason
 MAX_JUDGED = 500
 """Kinds of waiting pods whose reasons are found: at 1 000 nodes some seconds of work."""
 
-SCHEDULING_GATED = "SchedulingGated"
-"""Kubernetes' own word, of the condition PodScheduled."""
-
 
 class Overview(Explainer):
     """Answers for all of a cluster's pods at once, and for each as `Explainer` does. For one thread at a time."""
@@ -162,7 +159,7 @@ class Overview(Explainer):
 def _first(pod: Pod, found: Judgement, reasons: Collection[StateReason]) -> tuple[str, str]:
     """The word and the sentence that stand for all."""
     if found.objection:
-        return (SCHEDULING_GATED if pod.spec.scheduling_gates else ""), found.objection
+        return (str(PendingReason.SCHEDULING_GATED) if pod.spec.scheduling_gates else ""), found.objection
     if found.fits:
         examples = ", ".join(found.fits[:2])
         return str(PendingReason.KUBE_SCHEDULER), f"fits on {counted(len(found.fits), 'node')} now ({examples})"

@@ -289,8 +289,12 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
         priority=pod.priority,
         gpus=pod.gpus,
         reason=str(pod.reason),
-        message=pod.message or (with_last_message(_NOT_REFUSED, scheduler, pod.last_message) if knows_why else ""),
+        message=_message(pod, scheduler) if knows_why else "",
         reasons=reasons,
         suggestion=pod.suggestion,
         asks=pod.asks,
     )
+
+
+def _message(pod: PendingPod, scheduler: str) -> str:
+    return pod.message or pod.gated or with_last_message(_NOT_REFUSED, scheduler, pod.last_message)

@@ -104,6 +104,27 @@ async def test_of_a_pod_that_kube_scheduler_itself_refuses_its_last_message_is_t
     assert (await told())[1].endswith(message), "the pod still has it"
 
 
+async def test_a_pod_with_scheduling_gates_waits_for_these_until_they_are_removed(world):
+    world.extender.attach(world.pods)
+    pod = await world.add_pod("gated", memory=100, spec={"schedulingGates": [{"name": "example.com/quota"}]})
+    page = StatePage(world.cache, world.extender.pending, lambda: REPLICA, world.clock)
+
+    async def told():
+        world.clock.ahead_s += 100 * MIN_DOCUMENT_AGE_S
+        (waits,) = msgspec.json.decode(body(await page.current()), type=ClusterState).waiting
+        return waits.reason, waits.message
+
+    assert await told() == ("SchedulingGated", "its scheduling gates have not been removed: example.com/quota")
+    world.extender.pending.forget_reasons()
+    (totals,) = world.extender.pending.totals().values()
+    assert totals.pods == {"SchedulingGated": 1}, "of the metric of waiting pods"
+    await world.client.patch_merge(PODS, "gated", {"spec": {"schedulingGates": None}}, "default")
+    await eventually(lambda: not dict(world.extender.pending.pods())[pod.metadata.uid].gated)
+    reason, message = await told()
+    assert reason == "KubeScheduler"
+    assert message.startswith("Purser has not rejected the pod")
+
+
 async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does():
     leads = True
     async with server() as api, replica(api, may_bind=lambda: leads) as world:
