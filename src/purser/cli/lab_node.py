@@ -29,6 +29,9 @@ NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Node of the lab."
 OneNode = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")]
 GpuName = Annotated[str, typer.Argument(metavar="GPU", help="GPU, by index or UUID.")]
 
+MAX_NUMBER = 2**31 - 1
+"""Of any number: more than is measured of a GPU, and within what the driver's C library holds."""
+
 CODES = """Exit code: 0 done; 1 the node, GPU or process does not exist, or the driver refused the change; 2 wrong
 usage, or the kubeconfig is not for a lab."""
 
