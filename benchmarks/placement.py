@@ -66,7 +66,7 @@ from purser.simulator.openb import read_lists
 from purser.simulator.orders import draw_order, read_order
 from purser.simulator.parallel import Task, run_all
 from purser.simulator.results import Run
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, Order, Workload
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, Order, SimWorkload
 
 _T = TypeVar("_T")
 
@@ -173,7 +173,7 @@ def simulate(options: argparse.Namespace) -> None:
         )
 
 
-def _workload(traces: Path | None) -> tuple[Workload, Order]:
+def _workload(traces: Path | None) -> tuple[SimWorkload, Order]:
     if traces is None:
         workload = demo.workload()
         return workload, draw_order(workload, 42, 130)

@@ -46,13 +46,13 @@ from purser.core.policy.settings import PolicySettings
 from purser.simulator.deciding import known_mix
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import draw_order
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, SimWorkload
 
 WISHES = ((8, 1), (8, 4), (4, 1))
 """GPUs, on so many nodes more than there are with so many idle ones."""
 
 
-def fleet_of(workload: Workload) -> Fleet:
+def fleet_of(workload: SimWorkload) -> Fleet:
     """The trace's nodes."""
     fleet = Fleet()
     for node in workload.nodes:
@@ -79,7 +79,7 @@ def request_of(uid: str, pod: SimPod) -> PodRequest:
     return PodRequest(uid, "trace", uid, parts, cpu_milli=shape.cpu_milli, memory_mib=shape.memory_mib)
 
 
-def fill(fleet: Fleet, workload: Workload, pods: Sequence[int], policy: PolicySettings) -> dict[str, GpuPod]:
+def fill(fleet: Fleet, workload: SimWorkload, pods: Sequence[int], policy: PolicySettings) -> dict[str, GpuPod]:
     """Place them one after the other, those without GPUs where the most CPU is left; who finds no place is left out."""
     evaluator, names = Evaluator(fleet, policy, known_mix(workload)), fleet.names()
     there: dict[str, GpuPod] = {}

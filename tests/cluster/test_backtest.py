@@ -15,7 +15,7 @@ from purser.backtest.reconstruction import Reconstruction
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape
 from purser.simulator import departures
-from purser.simulator.workload import Order, SimPod, Workload
+from purser.simulator.workload import Order, SimPod, SimWorkload
 from purser.usage import Prometheus
 
 from .kube_state_metrics import KsmNode, KsmPod, openmetrics
@@ -27,7 +27,7 @@ MEMORY_MIB = 16384
 GIB = 1 << 30
 
 
-def workload() -> Workload:
+def workload() -> SimWorkload:
     """Four nodes with four GPUs each, and pods for two thirds of the time: whole GPUs and halves."""
     drawn = random.Random(9)
     gpu = GpuFacts("Tesla-T4", MEMORY_MIB, 10)
@@ -41,7 +41,7 @@ def workload() -> Workload:
         lasts_s = drawn.uniform(1800, 4200)
         pods.append(SimPod(f"p{number}", shape, drawn.uniform(0, 0.8 * HOURS * 3600), lasts_s))
     pods.sort(key=lambda pod: pod.arrives_s or 0.0)
-    return Workload("known", nodes, tuple(pods))
+    return SimWorkload("known", nodes, tuple(pods))
 
 
 class Known:

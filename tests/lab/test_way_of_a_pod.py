@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from purser.agent.plugin import DevicePlugin
+from purser.agent.plugin import ResourcePlugin
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from purser.scheduler import server
@@ -23,7 +23,7 @@ def drawn() -> list[str]:
 
 async def test_a_pod_goes_the_way_that_is_drawn(quiet_logs, monkeypatch) -> None:
     seen = []
-    answer, timed = server._answer, DevicePlugin._timed
+    answer, timed = server._answer, ResourcePlugin._timed
 
     def answered(name, verb, body):
         seen.append(name)
@@ -34,7 +34,7 @@ async def test_a_pod_goes_the_way_that_is_drawn(quiet_logs, monkeypatch) -> None
         return timed(plugin, method)
 
     monkeypatch.setattr(server, "_answer", answered)
-    monkeypatch.setattr(DevicePlugin, "_timed", called)
+    monkeypatch.setattr(ResourcePlugin, "_timed", called)
     async with Lab(LabSettings(node_choices(["t4-4:2"]))) as lab:  # nobody prioritizes a node that fits alone
         await lab.ready()
         cluster = LabCluster(lab, "way")

@@ -57,7 +57,7 @@ RELEASE_PAUSE_S = 1.0
 """From the first pod whose devices kubelet has let go of to the list that is sent for them: pods end in numbers."""
 
 
-class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
+class ResourcePlugin(api_pb2_grpc.DevicePluginServicer):
     """The five calls, of one resource."""
 
     def __init__(
@@ -241,7 +241,7 @@ def container_response(answer: ContainerAllocation) -> api_pb2.ContainerAllocate
 
 @contextlib.asynccontextmanager
 async def serve(
-    plugin: DevicePlugin, socket: Path, add_service: Callable[[grpc.aio.Server], None] = lambda server: None
+    plugin: ResourcePlugin, socket: Path, add_service: Callable[[grpc.aio.Server], None] = lambda server: None
 ) -> AsyncIterator[None]:
     """Serve the plugin on its socket, checked by a call of its own, until left. Raises `grpc.RpcError`, OSError.
 

@@ -22,7 +22,7 @@ from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.plugin import DevicePlugin, serve
+from purser.agent.plugin import ResourcePlugin, serve
 from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.agent.settings import AgentSettings
 from purser.agent.watched import NotRegisteredError, WatchedPlugin
@@ -78,7 +78,7 @@ def identity_of(path: Path) -> FileIdentity | None:
 
 _ANY_KUBELET = FileIdentity(0, 0, 0)
 
-MakePlugin = Callable[[str], DevicePlugin]
+MakePlugin = Callable[[str], ResourcePlugin]
 """Of a resource."""
 
 
@@ -215,7 +215,7 @@ class PluginRegistration:
         if self.connection.set(connection):
             self._on_change()
 
-    async def _register(self, plugin: DevicePlugin) -> None:
+    async def _register(self, plugin: ResourcePlugin) -> None:
         """kubelet may call the plugin back before this returns, so it is being served already."""
         target = f"unix:{self._settings.kubelet_socket}"
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
@@ -263,7 +263,7 @@ class PluginRegistration:
                 return "the plugin's socket was removed"
             await folder.changed()
 
-    async def _stream_lost(self, plugin: DevicePlugin) -> str:
+    async def _stream_lost(self, plugin: ResourcePlugin) -> str:
         """Return when kubelet has had no stream open for `stream_timeout_s`."""
         timeout_s = self._settings.stream_timeout_s
         while True:

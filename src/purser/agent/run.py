@@ -42,7 +42,7 @@ from purser.agent.mps_events import MpsEvents
 from purser.agent.node_events import NodeEvents
 from purser.agent.node_files import NodeFiles
 from purser.agent.nvml.driver import Driver
-from purser.agent.plugin import DevicePlugin
+from purser.agent.plugin import ResourcePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
 from purser.agent.processes import find_pods_with_processes
@@ -357,8 +357,10 @@ class Agent:
         tell = self._events.warn
         return SriovPlugins(self._settings, kubelet, self._metrics, self._failures, tell, self._on_refused, neighbours)
 
-    def _make_plugin(self, resource: str) -> DevicePlugin:
-        return DevicePlugin(resource, self._devices, self._arbiter, self._metrics, self._on_refused, freed=self._freed)
+    def _make_plugin(self, resource: str) -> ResourcePlugin:
+        return ResourcePlugin(
+            resource, self._devices, self._arbiter, self._metrics, self._on_refused, freed=self._freed
+        )
 
     def _node_facts(self) -> AllocationFacts:
         inventory, held = self._monitor.renewed(), self._monitor.configured.sharing.settings

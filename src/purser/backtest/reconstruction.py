@@ -12,7 +12,15 @@ from purser.backtest.history import History, HistoryNode, HistoryPod
 from purser.core.model import WHOLE_MILLI
 from purser.simulator import departures
 from purser.simulator.results import CURVE_POINTS, TimedRun, timed_result
-from purser.simulator.workload import Order, SimNodeChange, SimPod, Workload, common_memory_mib, demand_milli, mig_kinds
+from purser.simulator.workload import (
+    Order,
+    SimNodeChange,
+    SimPod,
+    SimWorkload,
+    common_memory_mib,
+    demand_milli,
+    mig_kinds,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -91,7 +99,7 @@ class Reconstruction:
             runs_on, math.inf, np.where(runs_on, 0.0, self._ended) - np.where(runs_on, 0.0, self._bound)
         )
         self.pods = tuple(pods)
-        self.workload = Workload(
+        self.workload = SimWorkload(
             history.source,
             tuple(node.facts for node in history.nodes),
             tuple(
@@ -177,7 +185,7 @@ class Reconstruction:
         )
         return msgspec.structs.replace(course, timed=timed_result(policy, workload, order, True, found))
 
-    def _milli_by_pod(self, placed_on: dict[int, str], workload: Workload) -> Floats:
+    def _milli_by_pod(self, placed_on: dict[int, str], workload: SimWorkload) -> Floats:
         """A share takes less of a larger GPU."""
         memory = {node.name: node.gpus[0].memory_mib for node in workload.nodes if node.gpus}
         common, kinds = common_memory_mib(workload.nodes), mig_kinds(workload.nodes)

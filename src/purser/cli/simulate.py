@@ -16,7 +16,7 @@ from purser.cli.simulate_table import print_table
 if TYPE_CHECKING:
     from purser.simulator.parallel import Task
     from purser.simulator.results import AnyRun
-    from purser.simulator.workload import Order, Workload
+    from purser.simulator.workload import Order, SimWorkload
 
 HELP = """Compare placement policies on a list of nodes and pods, with the scheduler's own code.
 
@@ -164,7 +164,7 @@ def _read(
     from_: Path | None,
     kubeconfig: Path | None,
     context: str | None,
-) -> "Workload":
+) -> "SimWorkload":
     from purser.simulator import demo as demonstration
     from purser.simulator.openb import read_lists
     from purser.simulator.problems import InputError
@@ -182,7 +182,7 @@ def _read(
     return _read_cluster(kubeconfig, context) if from_ is None else _read_file(from_)
 
 
-def _read_file(path: Path) -> "Workload":
+def _read_file(path: Path) -> "SimWorkload":
     from purser.core.decoding import brief
     from purser.kube.pods import is_terminal
     from purser.simulator.cluster import NothingToSimulate, workload_of
@@ -197,7 +197,7 @@ def _read_file(path: Path) -> "Workload":
     return found
 
 
-def _read_cluster(kubeconfig: Path | None, context: str | None) -> "Workload":
+def _read_cluster(kubeconfig: Path | None, context: str | None) -> "SimWorkload":
     from purser.cli.serving import LogLevel, configure_logs
     from purser.simulator.cluster import NothingToSimulate, read_cluster
 
@@ -218,7 +218,7 @@ def _refuse(lines: Any) -> None:
 
 
 def _orders(
-    read: "Workload", seeds: list[int] | None, files: list[Path] | None, load: float | None, departures: bool
+    read: "SimWorkload", seeds: list[int] | None, files: list[Path] | None, load: float | None, departures: bool
 ) -> "list[Order]":
     from purser.simulator.orders import draw_order, read_order, timed_order
     from purser.simulator.problems import InputError
@@ -262,7 +262,7 @@ def _all_policies() -> list[str]:
     return [policy.value for policy in NodePolicy]
 
 
-def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":
+def _run(read: "SimWorkload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":
     from purser.cli.kernels import choose_kernels
     from purser.simulator.bounds import SolverError
     from purser.simulator.parallel import LostProcess, fitting_jobs, run_all
@@ -309,7 +309,7 @@ class _Progress:
         self._progress.update(self._bars[place], completed=events)
 
 
-def _print(read: "Workload", runs: "list[AnyRun]", output: SimulationFormat) -> None:
+def _print(read: "SimWorkload", runs: "list[AnyRun]", output: SimulationFormat) -> None:
     from purser.simulator.report.document import as_csv, document
 
     if output is SimulationFormat.CSV:

@@ -9,7 +9,7 @@ extender are the scheduler's, the lab has its own API server. Kubernetes' object
 written as dicts, never the other way round.
 """
 
-from purser.kube.client import Client, Listing
+from purser.kube.client import Client, ObjectList
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import (
@@ -60,8 +60,8 @@ __all__ = [
     "KubeError",
     "LeaderElector",
     "LeaseFollower",
-    "Listing",
     "NotFoundError",
+    "ObjectList",
     "QueueClosed",
     "Raw",
     "Resource",

@@ -40,7 +40,7 @@ _APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class ObjectList(Generic[T]):
     """All objects of a resource at one version of the cluster."""
 
     items: list[T]
@@ -134,7 +134,7 @@ class Client:
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
-    ) -> Listing[T]:
+    ) -> ObjectList[T]:
         """All objects, in a consistent read (never older than anything seen before), fetched in pages."""
         path = resource.path(namespace)
         params = _selectors(label_selector, field_selector)
@@ -143,7 +143,7 @@ class Client:
         except GoneError:
             # The pages' snapshot was compacted while they were fetched. In one piece nothing can go in between.
             page = await self._list_page(resource, path, params)
-            return Listing(page.items, page.resource_version, page.left_out)
+            return ObjectList(page.items, page.resource_version, page.left_out)
 
     async def pages(
         self, resource: Resource[T], namespace: str, *, field_selector: str, size: int, most: int
@@ -301,7 +301,7 @@ class Client:
     async def _object(self, resource: Resource[T], call: Call) -> T:
         return codec_of(resource).object(await self._transport.request(call))
 
-    async def _pages(self, resource: Resource[T], path: str, params: dict[str, str]) -> Listing[T]:
+    async def _pages(self, resource: Resource[T], path: str, params: dict[str, str]) -> ObjectList[T]:
         page = await self._list_page(resource, path, params | {"limit": str(PAGE_SIZE)})
         items, version, left_out = page.items, page.resource_version, page.left_out
         while page.continue_token:
@@ -310,7 +310,7 @@ class Client:
             )
             items.extend(page.items)
             left_out += page.left_out
-        return Listing(items, version, left_out)
+        return ObjectList(items, version, left_out)
 
     async def _list_page(self, resource: Resource[T], path: str, params: dict[str, str]) -> Page[T]:
         body = await self._transport.request(Call("GET", path, params))

@@ -12,7 +12,7 @@ class DeviceClassRequest(Slim, frozen=True, gc=False):
     device_class_name: str = ""
 
 
-class DeviceRequest(Slim, frozen=True, gc=False):
+class DeviceClaimRequest(Slim, frozen=True, gc=False):
     """Devices that a claim requests: of one class, or the first that is available of several."""
 
     exactly: DeviceClassRequest | None = None
@@ -22,7 +22,7 @@ class DeviceRequest(Slim, frozen=True, gc=False):
 class DeviceClaimSpec(Slim, frozen=True, gc=False):
     """All requests of a claim."""
 
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[DeviceClaimRequest, ...] = ()
 
 
 class ResourceClaimSpec(Slim, frozen=True, gc=False):

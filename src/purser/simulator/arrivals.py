@@ -11,7 +11,7 @@ from purser.core.placement.fragments import Causes
 from purser.simulator.deciding import Decider, Shapes, check_overcommitted, shapes_of
 from purser.simulator.decision_log import SimulationLog
 from purser.simulator.metrics import Rows
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 
 Tick = Callable[[int], None]
 """Called periodically with the number of events done."""
@@ -36,7 +36,7 @@ class ArrivalsResult(msgspec.Struct, frozen=True):
 
 
 def run(
-    workload: Workload,
+    workload: SimWorkload,
     order: Order,
     policy: str,
     learns: bool = False,

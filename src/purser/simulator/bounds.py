@@ -22,7 +22,7 @@ from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape, is_share, need_milli
 from purser.simulator.deciding import shapes_of
 from purser.simulator.patterns import patterns
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 
 NEEDS_SCIPY = "--bound needs scipy: run pip install scipy"
 
@@ -47,7 +47,7 @@ def has_solver() -> bool:
     return importlib.util.find_spec("scipy") is not None
 
 
-def bounds(workload: Workload, order: Order, first_failure: int | None) -> Bounds:
+def bounds(workload: SimWorkload, order: Order, first_failure: int | None) -> Bounds:
     """Both bounds of one order, where FGD first failed at that event. Raises `SolverError`."""
     shapes = shapes_of(workload)
     arrivals = shapes.of_pod[order.pods]

@@ -27,20 +27,20 @@ from purser.kube.client import Client
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS
-from purser.simulator.workload import SimPod, Workload
+from purser.simulator.workload import SimPod, SimWorkload
 
 
 class NothingToSimulate(ValueError):
     """A cluster without nodes or pods that have to do with GPUs."""
 
 
-async def read_cluster(client: Client) -> Workload:
+async def read_cluster(client: Client) -> SimWorkload:
     """The cluster's nodes and pods; what could not be read is in the notes. Raises `NothingToSimulate`, `KubeError`."""
     nodes, pods = (await client.list(NODES)).items, (await client.list(PODS)).items
     return workload_of(nodes, [pod for pod in pods if not is_terminal(pod)])
 
 
-def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
+def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> SimWorkload:
     """The same of what was read. Raises `NothingToSimulate`."""
     notes: list[str] = []
     found: list[SimPod] = []
@@ -56,7 +56,7 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
         raise NothingToSimulate("no node in the cluster has an inventory: is Purser's agent running?")
     if not found:
         raise NothingToSimulate("no pod in the cluster holds a GPU or asks for one")
-    return Workload("a cluster in its current state", tuple(facts), tuple(found), tuple(notes))
+    return SimWorkload("a cluster in its current state", tuple(facts), tuple(found), tuple(notes))
 
 
 def simulated_node(node: Node, others: Sequence[EffectiveRequests], notes: list[str]) -> FleetNodeFacts | None:

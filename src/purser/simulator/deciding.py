@@ -15,7 +15,7 @@ from purser.core.placement.shape import PodShape, resources_taken
 from purser.core.placement.table import ShapeTable, place
 from purser.simulator.decision_log import SimulationLog
 from purser.simulator.metrics import FragmentCount
-from purser.simulator.workload import Order, Workload, class_of, common_memory_mib, demand_milli, fleet_of, mig_kinds
+from purser.simulator.workload import Order, SimWorkload, class_of, common_memory_mib, demand_milli, fleet_of, mig_kinds
 
 
 class PlacedPod(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +40,7 @@ class Shapes(msgspec.Struct, frozen=True):
     """By shape."""
 
 
-def shapes_of(workload: Workload) -> Shapes:
+def shapes_of(workload: SimWorkload) -> Shapes:
     """What the engines look up instead of pods."""
     number: dict[PodShape, int] = {}
     of_pod = np.array([number.setdefault(pod.shape, len(number)) for pod in workload.pods], np.int64)
@@ -49,7 +49,7 @@ def shapes_of(workload: Workload) -> Shapes:
     return Shapes(tuple(number), of_pod, demands, tuple(class_of(shape, memory) for shape in number))
 
 
-def known_mix(workload: Workload) -> Mix:
+def known_mix(workload: SimWorkload) -> Mix:
     """The mix of the whole list: given to policies, and the measure of fragments for all of them."""
     return Mix.of(Counter(pod.shape for pod in workload.pods))
 
@@ -58,7 +58,7 @@ class Decider:
     """One policy on one fleet: places pods and takes back what they had."""
 
     def __init__(
-        self, workload: Workload, order: Order, policy: str, learns: bool, log: SimulationLog | None = None
+        self, workload: SimWorkload, order: Order, policy: str, learns: bool, log: SimulationLog | None = None
     ) -> None:
         """``log``: takes every decision."""
         self.mix = known_mix(workload)

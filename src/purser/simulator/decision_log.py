@@ -23,7 +23,7 @@ from purser.core.fleet.facts import Take
 from purser.core.placement.mix import Mix
 from purser.core.placement.shape import PodShape
 from purser.core.placement.table import ShapeTable
-from purser.simulator.workload import Order, Workload, ranked
+from purser.simulator.workload import Order, SimWorkload, ranked
 
 _BUFFER_BYTES = 1 << 20
 
@@ -35,7 +35,7 @@ class SimulationLog:
         self._file = file
         self._shapes: dict[PodShape, int] = {}
 
-    def start(self, workload: Workload, order: Order, policy: str, learns: bool, mix: Mix) -> None:
+    def start(self, workload: SimWorkload, order: Order, policy: str, learns: bool, mix: Mix) -> None:
         """All that its decisions depend on."""
         self._file.write(MAGIC)
         self._write(SimulationStart(LOG_FORMAT, __version__, policy, order.seed, learns, mix))

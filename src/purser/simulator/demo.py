@@ -10,7 +10,7 @@ import random
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.model import WHOLE_MILLI
 from purser.core.placement.shape import PodShape
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, SimWorkload
 
 SEED = 2026
 PODS = 1000
@@ -41,11 +41,11 @@ _PODS = (
 )
 
 
-def workload() -> Workload:
+def workload() -> SimWorkload:
     """The demonstration's nodes and pods."""
     rng = random.Random(SEED)
     pods = sorted((_pod(rng, number) for number in range(PODS)), key=lambda pod: (pod.arrives_s, pod.name))
-    return Workload(
+    return SimWorkload(
         "a made-up cluster", tuple(_nodes()), tuple(pods), ("The lists ship with Purser as its demonstration.",)
     )
 

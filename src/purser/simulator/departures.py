@@ -20,7 +20,7 @@ from purser.simulator.backoff import BackoffQueue
 from purser.simulator.deciding import Decider, PlacedPod, Shapes, check_overcommitted, shapes_of
 from purser.simulator.decision_log import SimulationLog
 from purser.simulator.waiting import Waiting
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 
 Floats = npt.NDArray[np.float64]
 
@@ -94,7 +94,7 @@ class Departures(msgspec.Struct, frozen=True):
 
 
 def run(
-    workload: Workload,
+    workload: SimWorkload,
     order: Order,
     policy: str,
     learns: bool = False,
@@ -120,7 +120,7 @@ def run(
 class _Simulation:
     def __init__(
         self,
-        workload: Workload,
+        workload: SimWorkload,
         order: Order,
         policy: str,
         learns: bool,

@@ -20,7 +20,7 @@ from purser.core.placement.shape import PodShape
 from purser.core.wording import counted
 from purser.simulator.files import read_text
 from purser.simulator.problems import FileProblems, InputError, Problem
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, SimWorkload
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -55,7 +55,7 @@ def parse_number(text: str) -> float | None:
     return number if number is not None and number < _MAX_NUMBER else None
 
 
-def read_lists(nodes: Path, pods: Path) -> Workload:
+def read_lists(nodes: Path, pods: Path) -> SimWorkload:
     """Both lists. Raises `InputError` with everything that is wrong in either."""
     problems: list[Problem] = []
     found: list[tuple[Any, ...]] = []
@@ -66,7 +66,7 @@ def read_lists(nodes: Path, pods: Path) -> Workload:
             problems += error.problems
     if problems:
         raise InputError(problems)
-    return Workload(pods.name, found[0], found[1])
+    return SimWorkload(pods.name, found[0], found[1])
 
 
 def read_nodes(path: Path) -> tuple[FleetNodeFacts, ...]:

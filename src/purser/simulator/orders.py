@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from purser.simulator.files import read_text
 from purser.simulator.problems import FileProblems
-from purser.simulator.workload import Order, Workload, common_memory_mib, demand_milli, mig_kinds
+from purser.simulator.workload import Order, SimWorkload, common_memory_mib, demand_milli, mig_kinds
 
 _REPEAT = re.compile(r"(.+)-tuned-[0-9]+")
 _NODE = re.compile(r"([0-9]{1,9})-(.+)")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
-def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order:
+def read_order(path: Path, workload: SimWorkload, seed: int | None = None) -> Order:
     """An order from a file. The seed, for policies that choose at random, is the number in its name where none is
     given. Raises `InputError`.
     """
@@ -82,7 +82,7 @@ def _seed(path: Path) -> int:
     return int(match.group()) if match else 0
 
 
-def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
+def draw_order(workload: SimWorkload, seed: int, load_percent: float) -> Order:
     """An order drawn from a seed, of pods that ask for so much of all GPUs."""
     rng = random.Random(seed)
     demands = _demands(workload)
@@ -117,14 +117,14 @@ def _sample_pods(demands: list[int], room: float, rng: random.Random) -> list[in
     return pods
 
 
-def draw_ranks(workload: Workload, rng: random.Random) -> tuple[int, ...]:
+def draw_ranks(workload: SimWorkload, rng: random.Random) -> tuple[int, ...]:
     """The nodes' places among equals, drawn."""
     places = list(range(len(workload.nodes)))
     rng.shuffle(places)
     return tuple(places)
 
 
-def _demands(workload: Workload) -> list[int]:
+def _demands(workload: SimWorkload) -> list[int]:
     memory = common_memory_mib(workload.nodes)
     kinds = mig_kinds(workload.nodes)
     return [demand_milli(pod.shape, memory, kinds) for pod in workload.pods]
@@ -134,7 +134,7 @@ TIMES_REPEATED = 12
 """With a load and departures: so that hours lie between the first arrivals, on an empty fleet, and the last."""
 
 
-def timed_order(workload: Workload, seed: int, load_percent: float | None = None) -> Order:
+def timed_order(workload: SimWorkload, seed: int, load_percent: float | None = None) -> Order:
     """Pods come at the times that the list says.
 
     With a load: the list's times twelve times over, each time but the first for pods drawn from the list, compressed so
@@ -163,7 +163,7 @@ def _repeated(pods: Places, times: Times, rng: random.Random) -> tuple[Places, T
     return np.concatenate([pods, *sampled]), np.concatenate([times + span * n for n in range(TIMES_REPEATED)])
 
 
-def find_speed(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
+def find_speed(workload: SimWorkload, pods: Places, times: Times, load_percent: float) -> float:
     """The factor by which arrivals have to be faster, so that on average this percentage of the GPUs would be requested
     at a time if no pod waited. Load grows with speed, so it is found by bisection.
     """

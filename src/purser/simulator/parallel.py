@@ -20,7 +20,7 @@ from purser.simulator import arrivals, departures
 from purser.simulator.bounds import bounds
 from purser.simulator.decision_log import opened
 from purser.simulator.results import AnyRun, arrivals_result, timed_result
-from purser.simulator.workload import Order, Workload, has_bounds
+from purser.simulator.workload import Order, SimWorkload, has_bounds
 
 FRAGMENTATION = "fragmentation"
 """The policy whose first failure the bound C is about."""
@@ -49,7 +49,7 @@ class LostProcess(RuntimeError):
     """A process ended without an answer."""
 
 
-def run_all(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
+def run_all(workload: SimWorkload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
     """The runs in the order of the tasks. Raises ValueError for a policy that there is none of, `LostProcess`,
     `SolverError`.
     """
@@ -70,7 +70,7 @@ def _reporter(on_progress: OnProgress, place: int) -> arrivals.Tick:
     return lambda events: on_progress(place, events)
 
 
-def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
+def _run(workload: SimWorkload, task: Task, tick: arrivals.Tick) -> AnyRun:
     _warm_up(workload, task)
     if task.order.arrives_s is not None:
         with opened(task.log) as log:
@@ -87,13 +87,13 @@ def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
     return arrivals_result(task.policy, workload, task.order, task.learns, found, limit)
 
 
-def _warm_up(workload: Workload, task: Task) -> None:
+def _warm_up(workload: SimWorkload, task: Task) -> None:
     """Kernels are compiled when they are first called: that is no part of what is measured."""
     few = msgspec.structs.replace(task.order, pods=task.order.pods[:32], arrives_s=None)
     arrivals.run(workload, few, task.policy, task.learns)
 
 
-def _run_in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
+def _run_in_processes(workload: SimWorkload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
     # Spawned, not forked: a fork copies locks that other threads of this process may hold.
     context = multiprocessing.get_context("spawn")
     done = context.Array("q", len(tasks), lock=False)
@@ -152,10 +152,10 @@ def _watch(futures: Sequence["Future[AnyRun]"], workers: Set[BaseProcess], done:
             raise BrokenProcessPool
 
 
-_worker_state: "tuple[Workload, Any] | None" = None
+_worker_state: "tuple[SimWorkload, Any] | None" = None
 
 
-def _begin(workload: Workload, done: Any, kernels_name: str) -> None:
+def _begin(workload: SimWorkload, done: Any, kernels_name: str) -> None:
     global _worker_state
     kernels.use(kernels_name)
     _worker_state = (workload, done)

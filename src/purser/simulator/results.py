@@ -12,7 +12,7 @@ from purser.simulator.arrivals import ArrivalsResult
 from purser.simulator.bounds import Bounds
 from purser.simulator.departures import Departures
 from purser.simulator.metrics import PERCENTS
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 
 Points = tuple[float, ...]
 
@@ -78,7 +78,7 @@ class TimedRun(msgspec.Struct, frozen=True):
 
 
 def arrivals_result(
-    policy: str, workload: Workload, order: Order, learned: bool, found: ArrivalsResult, bounds: Bounds | None
+    policy: str, workload: SimWorkload, order: Order, learned: bool, found: ArrivalsResult, bounds: Bounds | None
 ) -> Run:
     """Results of a run with arrivals alone."""
     rows = found.rows
@@ -113,7 +113,7 @@ def _percent_by_cause(causes: Causes, capacity_milli: int) -> dict[str, float]:
     return {cause: round(100 * amount / max(capacity_milli, 1), 4) for cause, amount in amounts.items()}
 
 
-def timed_result(policy: str, workload: Workload, order: Order, learned: bool, found: Departures) -> TimedRun:
+def timed_result(policy: str, workload: SimWorkload, order: Order, learned: bool, found: Departures) -> TimedRun:
     """Results of a run with departures."""
     moments, waited = found.moments, found.waited_s
     percent = 100 / max(workload.capacity_milli, 1)

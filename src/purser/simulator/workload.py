@@ -31,7 +31,7 @@ class SimPod(msgspec.Struct, frozen=True, gc=False):
     """How long it runs once it is placed; None where the list has no times."""
 
 
-class Workload(msgspec.Struct, frozen=True):
+class SimWorkload(msgspec.Struct, frozen=True):
     """A list of nodes and one of pods. Where the list gives thousandths, a GPU has 1000 MiB."""
 
     title: str
@@ -121,12 +121,12 @@ def class_of(shape: PodShape, memory_mib: int) -> str:
     return "share" if is_share(shape, memory_mib) else f"{shape.gpu_count}-GPU"
 
 
-def ranked(workload: Workload, order: Order) -> list[tuple[int, FleetNodeFacts]]:
+def ranked(workload: SimWorkload, order: Order) -> list[tuple[int, FleetNodeFacts]]:
     """The nodes with their ranks, in the order of both: numpy finds the first of equals where it looks first."""
     return sorted(zip(order.ranks, workload.nodes, strict=True), key=lambda pair: (pair[0], pair[1].name))
 
 
-def fleet_of(workload: Workload, order: Order) -> FleetArrays:
+def fleet_of(workload: SimWorkload, order: Order) -> FleetArrays:
     """The nodes with nothing on them."""
     fleet = FleetArrays()
     for rank, node in ranked(workload, order):

@@ -36,7 +36,7 @@ from purser.core.wording import counted
 from purser.simulator.files import read_text
 from purser.simulator.openb import MAX_AMOUNT, MAX_GPUS, parse_number, whole_number
 from purser.simulator.problems import FileProblems, InputError, Problem
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload, has_bounds, mig_kinds
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, SimWorkload, has_bounds, mig_kinds
 
 NODE_FIELDS = ("name", "count", "gpus", "model", "family", "mig", "cpu", "memory")
 _SHARED_POD_FIELDS = ("gpus", "gpu_milli", "family", "mig", "models", "cpu", "memory", "arrives", "every", "lasts")
@@ -55,7 +55,7 @@ MAX_NESTING = 16
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: Path) -> SimWorkload:
     """Both lists of a file. Raises `InputError` with everything that is wrong."""
     problems = FileProblems(path)
     root = _compose_root(path)
@@ -68,7 +68,7 @@ def read_workload(path: Path) -> Workload:
     pods = _read_entries(top, "pods", POD_FIELDS, partial(_pods, kinds=kinds), problems)
     problems.raise_if_any()
     notes = () if has_bounds(tuple(nodes)) else (NO_BOUNDS_NOTE,)
-    return Workload(path.name, tuple(nodes), tuple(pods), notes)
+    return SimWorkload(path.name, tuple(nodes), tuple(pods), notes)
 
 
 def _compose_root(path: Path) -> yaml.Node | None:

@@ -10,7 +10,7 @@ from purser.simulator import arrivals
 from purser.simulator.arrivals import ArrivalsResult
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import read_order
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 
 TRACES = Path(os.environ.get("PURSER_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
 MISSING = (
@@ -26,7 +26,7 @@ def there() -> list[tuple[str, int]]:
 
 
 @lru_cache(2)
-def lists(workload: str) -> Workload:
+def lists(workload: str) -> SimWorkload:
     return read_lists(TRACES / "openb_node_list_gpu_node.csv", TRACES / f"openb_pod_list_{workload}.csv")
 
 

@@ -10,7 +10,7 @@ from purser.core.placement.shape import shape_of
 from purser.kube.client import Client
 from purser.kube.objects import Pod
 from purser.simulator import departures
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 from tests.lab.timed.objects import add_node, add_pod, device_uuid, end_pod
 from tests.lab.timed.world import World, cluster
 
@@ -18,7 +18,7 @@ Placement = tuple[str, str, tuple[int, ...]]
 """(pod, node, places of its GPUs there)."""
 
 
-def simulated(workload: Workload, order: Order, policy: str) -> list[Placement]:
+def simulated(workload: SimWorkload, order: Order, policy: str) -> list[Placement]:
     """Who was placed where, in the order in which they were placed, by the simulator."""
     found: list[Placement] = []
 
@@ -29,7 +29,7 @@ def simulated(workload: Workload, order: Order, policy: str) -> list[Placement]:
     return found
 
 
-async def scheduled(workload: Workload, order: Order, policy: str) -> list[Placement]:
+async def scheduled(workload: SimWorkload, order: Order, policy: str) -> list[Placement]:
     """The same by kube-scheduler and Purser."""
 
     async def prepare(client: Client) -> None:
@@ -41,13 +41,13 @@ async def scheduled(workload: Workload, order: Order, policy: str) -> list[Place
         return [_placement(pod, workload) for pod in world.bound]
 
 
-def end_of(workload: Workload, order: Order) -> float:
+def end_of(workload: SimWorkload, order: Order) -> float:
     """The last time of the list."""
     return max(float(at) + (pod.lasts_s or 0.0) for at, pod in zip(order.arrives_s, workload.pods, strict=True))
 
 
 class _Run:
-    def __init__(self, workload: Workload, order: Order, world: World) -> None:
+    def __init__(self, workload: SimWorkload, order: Order, world: World) -> None:
         self._workload = workload
         self._order = order
         self._world = world
@@ -92,7 +92,7 @@ class _Run:
         self._known = len(self._world.bound)
 
 
-def _placement(pod: Pod, workload: Workload) -> Placement:
+def _placement(pod: Pod, workload: SimWorkload) -> Placement:
     grant = read(pod.metadata.annotations)
     assert grant is not None, f"{pod.metadata.name} was bound without a grant"
     node = next(node for node in workload.nodes if node.name == grant.node)

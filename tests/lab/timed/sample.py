@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from purser.core.fleet.facts import FleetNodeFacts
 from purser.simulator.orders import find_speed
-from purser.simulator.workload import Order, SimPod, Workload
+from purser.simulator.workload import Order, SimPod, SimWorkload
 from tests.conformance.fgd import trace
 
 NOBODY_IS_FIRST = 0
@@ -18,14 +18,14 @@ _OF_SEVERAL_GPUS = 8
 """Every eighth pod wants several GPUs; of the trace's pods one in a hundred does."""
 
 
-def draw(workload: str, seed: int, nodes: int, pods: int, load_percent: float) -> tuple[Workload, Order]:
+def draw(workload: str, seed: int, nodes: int, pods: int, load_percent: float) -> tuple[SimWorkload, Order]:
     """So many nodes, as many of each GPU model as there are, and so many pods with GPUs, at the trace's times, but so
     much faster that the load comes about.
     """
     lists = trace.lists(workload)
     drawn = random.Random(seed)
     come = _pods(lists.pods, pods, drawn)
-    sample = Workload(f"{workload} {seed}", _nodes(lists.nodes, nodes, drawn), come)
+    sample = SimWorkload(f"{workload} {seed}", _nodes(lists.nodes, nodes, drawn), come)
     times = np.array([pod.arrives_s for pod in come]) - come[0].arrives_s
     places = np.arange(pods)
     times = times / find_speed(sample, places, times, load_percent)

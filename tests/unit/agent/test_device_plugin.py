@@ -11,7 +11,7 @@ from purser.agent.inventory import KubeletDevice
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.plugin import DevicePlugin
+from purser.agent.plugin import ResourcePlugin
 from purser.agent.podresources import KubeletError
 from purser.agent.refusals import RefusalReason
 
@@ -21,7 +21,7 @@ GPU = "nvidia.com/gpu"
 async def test_while_kubelets_list_cannot_be_had_the_call_fails_and_is_counted() -> None:
     arbiter, context, metrics = AsyncMock(), AsyncMock(), AgentMetrics()
     arbiter.check_start.side_effect = KubeletError("no answer")
-    plugin = DevicePlugin(GPU, Latest(()), arbiter, metrics, MagicMock(), freed=Latest(0))
+    plugin = ResourcePlugin(GPU, Latest(()), arbiter, metrics, MagicMock(), freed=Latest(0))
     await plugin.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["GPU-0::0"]), context)
     context.abort.assert_awaited_once_with(grpc.StatusCode.UNAVAILABLE, "no answer")
     counted = metrics.refusals.labels("PreStartContainer", RefusalReason.KUBELET.value)
@@ -34,7 +34,7 @@ async def test_kubelet_is_sent_its_list_again_once_for_all_pods_whose_devices_it
     """It writes its checkpoint then."""
     monkeypatch.setattr(plugin_module, "RELEASE_PAUSE_S", 0.05)
     devices, freed = Latest((KubeletDevice("GPU-0::0", True),)), Latest(0)
-    plugin = DevicePlugin(GPU, devices, MagicMock(), AgentMetrics(), MagicMock(), freed=freed)
+    plugin = ResourcePlugin(GPU, devices, MagicMock(), AgentMetrics(), MagicMock(), freed=freed)
     lists = plugin.ListAndWatch(api_pb2.Empty(), None)
     first = await anext(lists)
     again = asyncio.ensure_future(anext(lists))

@@ -19,7 +19,7 @@ from purser.core.names import ASKED_ANNOTATION, INVENTORY_ANNOTATION
 from purser.core.placement.shape import PodShape
 from purser.simulator import departures
 from purser.simulator.orders import timed_order
-from purser.simulator.workload import Workload
+from purser.simulator.workload import SimWorkload
 
 BEGIN_S = 1_790_000_000
 """Of all histories here."""
@@ -122,7 +122,7 @@ class Truth(msgspec.Struct, frozen=True):
     items: list[Raw]
 
 
-def truth(workload: Workload, policy: str, until_s: float, load_percent: float | None = None) -> Truth:
+def truth(workload: SimWorkload, policy: str, until_s: float, load_percent: float | None = None) -> Truth:
     """A workload run with a policy, told until a time: pods that have not come by then are left out of all."""
     gpus = msgspec.structs.replace(workload, pods=tuple(pod for pod in workload.pods if pod.shape.gpu_count))
     order = timed_order(gpus, 3, load_percent)

@@ -5,7 +5,7 @@ import numpy as np
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape
 from purser.simulator import demo
-from purser.simulator.workload import SLOTS, Order, SimPod, Workload
+from purser.simulator.workload import SLOTS, Order, SimPod, SimWorkload
 
 
 def node(
@@ -25,23 +25,23 @@ def whole(gpus: int, cpu_milli: int = 1000, models: tuple[str, ...] = ()) -> Pod
 NO_GPU = PodShape(1000, 1024)
 
 
-def workload(nodes: list[FleetNodeFacts], shapes: list[PodShape]) -> Workload:
-    return Workload("test", tuple(nodes), tuple(SimPod(f"p{n}", shape) for n, shape in enumerate(shapes)))
+def workload(nodes: list[FleetNodeFacts], shapes: list[PodShape]) -> SimWorkload:
+    return SimWorkload("test", tuple(nodes), tuple(SimPod(f"p{n}", shape) for n, shape in enumerate(shapes)))
 
 
-def timed(nodes: list[FleetNodeFacts], pods: list[tuple[float, float, PodShape]]) -> Workload:
+def timed(nodes: list[FleetNodeFacts], pods: list[tuple[float, float, PodShape]]) -> SimWorkload:
     """Pods as (arrives, lasts, shape)."""
-    return Workload(
+    return SimWorkload(
         "test", tuple(nodes), tuple(SimPod(f"p{n}", shape, at, lasts) for n, (at, lasts, shape) in enumerate(pods))
     )
 
 
-def as_listed(of: Workload) -> Order:
+def as_listed(of: SimWorkload) -> Order:
     """All pods in the order of the list, nodes as well."""
     return Order("as listed", 0, np.arange(len(of.pods)), tuple(range(len(of.nodes))))
 
 
-def small_demo() -> Workload:
+def small_demo() -> SimWorkload:
     """A sixth of the demonstration: nodes and pods of all its kinds."""
     whole = demo.workload()
-    return Workload(whole.title, whole.nodes[::6], whole.pods[::6], whole.notes)
+    return SimWorkload(whole.title, whole.nodes[::6], whole.pods[::6], whole.notes)

@@ -19,7 +19,7 @@ from purser.simulator import departures
 from purser.simulator.deciding import Decider
 from purser.simulator.orders import timed_order
 from purser.simulator.problems import InputError
-from purser.simulator.workload import Order, SimPod, Workload
+from purser.simulator.workload import Order, SimPod, SimWorkload
 from purser.simulator.yamlfile import read_workload
 
 
@@ -37,7 +37,7 @@ def test_a_list_of_pods_is_placed_as_by_the_scheduler(policy: str) -> None:
     requests = [pod(f"p{which}", asked) for which, asked in enumerate(ASKS)]
     shapes = [shape for request in requests if (shape := shape_of(request))]
     assert len(shapes) == len(ASKS)
-    workload = Workload("", facts, tuple(SimPod(f"p{at}", shape) for at, shape in enumerate(shapes)))
+    workload = SimWorkload("", facts, tuple(SimPod(f"p{at}", shape) for at, shape in enumerate(shapes)))
     decider = Decider(workload, Order("", 1, np.arange(1), (0,) * len(facts)), policy, learns=False)
     evaluator = Evaluator(fleet, PolicySettings(policy), decider.mix)
     chance, held, refused = Random(7), {}, 0

@@ -12,7 +12,7 @@ from purser.simulator.report.document import as_csv, document
 from purser.simulator.report.html import report
 from purser.simulator.report.verdicts import timed_verdicts
 from purser.simulator.results import AnyRun, TimedRun, mean_by_key, mean_by_percent
-from purser.simulator.workload import Workload
+from purser.simulator.workload import SimWorkload
 
 VOID = {"meta", "br", "link", "img"}
 EVIL = "</title><script>alert(1)</script>&"
@@ -49,23 +49,23 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def arrived() -> tuple[Workload, list[AnyRun]]:
+def arrived() -> tuple[SimWorkload, list[AnyRun]]:
     made_up = small_demo()
     orders = [draw_order(made_up, seed, 130) for seed in (1, 2)]
     tasks = [Task(name, order, bound=name == "best-fit") for name in ("best-fit", "spread") for order in orders]
     return made_up, run_all(made_up, tasks, 1, lambda place, events: None)
 
 
-def departures(made_up: Workload) -> list[AnyRun]:
+def departures(made_up: SimWorkload) -> list[AnyRun]:
     tasks = [Task(name, timed_order(made_up, 1)) for name in ("best-fit", "random")]
     return run_all(made_up, tasks, 1, lambda place, events: None)
 
 
 @pytest.fixture(scope="module")
-def pages(arrived: tuple[Workload, list[AnyRun]]) -> list[str]:
+def pages(arrived: tuple[SimWorkload, list[AnyRun]]) -> list[str]:
     """One of each kind; the lists of the second have names that would break a page."""
     made_up, runs = arrived
-    evil = Workload(EVIL, (*made_up.nodes, node("a", 4, model=EVIL)), made_up.pods, (EVIL,))
+    evil = SimWorkload(EVIL, (*made_up.nodes, node("a", 4, model=EVIL)), made_up.pods, (EVIL,))
     return [report(made_up, runs), report(evil, departures(made_up))]
 
 
@@ -109,7 +109,7 @@ def test_everything_that_belongs_in_it_is_there(pages: list[str]) -> None:
         assert words in second
 
 
-def test_one_policy_knows_the_mix_and_two_know_it(arrived: tuple[Workload, list[AnyRun]]) -> None:
+def test_one_policy_knows_the_mix_and_two_know_it(arrived: tuple[SimWorkload, list[AnyRun]]) -> None:
     made_up, runs = arrived
     assert "2 policies, which know the mix of pods in advance" in report(made_up, runs)
     alone = report(made_up, [run for run in runs if run.policy == "spread"])
@@ -129,7 +129,7 @@ def test_where_nobody_ever_waited_it_says_so() -> None:
     assert said.startswith("No pod ever waited")
 
 
-def test_documents_have_means_over_orders_and_each_run(arrived: tuple[Workload, list[AnyRun]]) -> None:
+def test_documents_have_means_over_orders_and_each_run(arrived: tuple[SimWorkload, list[AnyRun]]) -> None:
     made_up, runs = arrived
     found = document(made_up, runs)
     assert [each["policy"] for each in found["policies"]] == ["best-fit", "spread"]
@@ -147,7 +147,7 @@ def test_documents_have_means_over_orders_and_each_run(arrived: tuple[Workload, 
         )  # the mean of some moments, and the last of them: a pod or two apart
 
 
-def test_csv_has_a_line_for_each_run(arrived: tuple[Workload, list[AnyRun]]) -> None:
+def test_csv_has_a_line_for_each_run(arrived: tuple[SimWorkload, list[AnyRun]]) -> None:
     lines = as_csv(arrived[1]).splitlines()
     assert len(lines) == 5
     assert lines[0].startswith("policy,order,seed,learned,pods,allocation_percent.70,")

@@ -16,9 +16,9 @@ from purser.core.pod.manifest import ContainerEnvVar, HostPath, VolumeMount
 from purser.core.vendors.catalogue import FAMILIES
 from purser.kube.device_claims import (
     AllocationResult,
+    DeviceClaimRequest,
     DeviceClaimSpec,
     DeviceClassRequest,
-    DeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
@@ -443,7 +443,7 @@ class _Anonymizer:
 
     def _resource_claim(self, found: ResourceClaim) -> ResourceClaim:
         requests = tuple(
-            DeviceRequest(
+            DeviceClaimRequest(
                 request.exactly and self._class_request(request.exactly),
                 tuple(map(self._class_request, request.first_available)),
             )

@@ -16,7 +16,7 @@ from purser.agent.inventory import KubeletDevice, on_host
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.plugin import DevicePlugin
+from purser.agent.plugin import ResourcePlugin
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import AllocationRefused
@@ -239,7 +239,7 @@ class SriovPlugins:
             self._report_event(reason, message)
         self._reported[key] = message
 
-    def _make_plugin(self, resource: str) -> DevicePlugin:
+    def _make_plugin(self, resource: str) -> ResourcePlugin:
         arbiter = SriovArbiter(
             resource,
             lambda name: self._pools.get(name),
@@ -250,7 +250,7 @@ class SriovPlugins:
             self._neighbours,
             uses_cdi=self._settings.sriov.uses_cdi,
         )
-        return DevicePlugin(resource, self.devices, arbiter, self._metrics, self._on_refused, checks_starts=False)
+        return ResourcePlugin(resource, self.devices, arbiter, self._metrics, self._on_refused, checks_starts=False)
 
 
 def held_devices(pods: Sequence[api_pb2.PodResources]) -> dict[str, str]:

@@ -69,7 +69,7 @@ _HEADERS = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nos
 
 
 @dataclass(frozen=True)
-class Reader:
+class Requester:
     """Who asks."""
 
     user: str
@@ -77,7 +77,7 @@ class Reader:
     """One namespace's part; None: the whole."""
 
 
-Document = Callable[[web.Request, Reader], Awaitable[EncodedState]]
+Document = Callable[[web.Request, Requester], Awaitable[EncodedState]]
 """What a request asks for. Raises aiohttp's errors."""
 
 
@@ -95,17 +95,17 @@ def read_api_app(
     searches = Places(MAX_SEARCHES, MAX_SEARCHES_OF_A_USER, "requests about why a pod waits are still being answered")
     waits = ChangeWaits(Places(MAX_WAITS, MAX_WAITS_OF_A_USER, "requests are waiting for a change"))
 
-    async def state(_: web.Request, reader: Reader) -> EncodedState:
+    async def state(_: web.Request, reader: Requester) -> EncodedState:
         return await page.current(reader.scope)
 
-    async def node(request: web.Request, reader: Reader) -> EncodedState:
+    async def node(request: web.Request, reader: Requester) -> EncodedState:
         found = nodes.of(request.match_info["node"], reader.scope)
         if found is None:
             raise web.HTTPNotFound(text="no node with this name has GPUs that you are allowed to see\n")
         return found
 
     def lists(kind: ListKind) -> Document:
-        async def part(request: web.Request, reader: Reader) -> EncodedState:
+        async def part(request: web.Request, reader: Requester) -> EncodedState:
             namespace = None if reader.scope is None else reader.scope.namespace
             try:
                 asked = read_part(request.query, kind, namespace)
@@ -115,18 +115,18 @@ def read_api_app(
 
         return part
 
-    async def rollout(_: web.Request, reader: Reader) -> EncodedState:
+    async def rollout(_: web.Request, reader: Requester) -> EncodedState:
         return await rollouts.current()
 
-    async def pod(request: web.Request, reader: Reader) -> EncodedState:
+    async def pod(request: web.Request, reader: Requester) -> EncodedState:
         found = await objects.pod(request.match_info["namespace"], request.match_info["pod"], reader.user)
         return _known_pod(found)
 
-    async def why(request: web.Request, reader: Reader) -> EncodedState:
+    async def why(request: web.Request, reader: Requester) -> EncodedState:
         assert reader.scope is not None, "the path names a namespace"
         return _known_pod(await why_page.of(request.match_info["pod"], reader.scope, reader.user))
 
-    async def events(request: web.Request, reader: Reader) -> EncodedState:
+    async def events(request: web.Request, reader: Requester) -> EncodedState:
         found = await objects.events(request.match_info["namespace"], request.query, reader.user)
         if found is None:
             raise web.HTTPBadRequest(
@@ -150,7 +150,7 @@ def read_api_app(
 
             async def read(verdict: AccessVerdict) -> EncodedState:
                 scope = None if namespace is None else Scope(namespace, verdict.sees_nodes)
-                return await _made(document_of, request, Reader(verdict.user, scope))
+                return await _made(document_of, request, Requester(verdict.user, scope))
 
             async def has_changed() -> bool:
                 """Nothing is told meanwhile to who may not read any more, nor while that is not known."""
@@ -205,7 +205,7 @@ def read_api_app(
     return app
 
 
-async def _made(document_of: Document, request: web.Request, reader: Reader) -> EncodedState:
+async def _made(document_of: Document, request: web.Request, reader: Requester) -> EncodedState:
     """The document. Raises aiohttp's errors for whatever goes wrong."""
     try:
         return await document_of(request, reader)

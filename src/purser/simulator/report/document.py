@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from purser.simulator.results import AnyRun, Run, TimedRun, by_policy, mean_by_key, mean_by_percent, mean_of
-from purser.simulator.workload import Workload
+from purser.simulator.workload import SimWorkload
 
 _TIMED_FIELDS = (
     "allocation_percent",
@@ -21,7 +21,7 @@ _TIMED_FIELDS = (
 )
 
 
-def document(workload: Workload, runs: list[AnyRun]) -> dict[str, Any]:
+def document(workload: SimWorkload, runs: list[AnyRun]) -> dict[str, Any]:
     """What was simulated, and per policy the means over its runs and each run. Percents are of all GPUs."""
     found: dict[str, Any] = {
         "workload": {

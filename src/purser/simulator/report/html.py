@@ -9,7 +9,7 @@ from purser.core.placement.fragments import Causes
 from purser.core.wording import counted
 from purser.simulator.report import plots, verdicts
 from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key, mean_by_percent, mean_of
-from purser.simulator.workload import Workload, class_of, common_memory_mib
+from purser.simulator.workload import SimWorkload, class_of, common_memory_mib
 
 NEEDS_MATPLOTLIB = "--report needs matplotlib: run pip install matplotlib"
 
@@ -58,7 +58,7 @@ def has_matplotlib() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def report(workload: Workload, runs: Sequence[AnyRun]) -> str:
+def report(workload: SimWorkload, runs: Sequence[AnyRun]) -> str:
     """The page."""
     timed = [run for run in runs if isinstance(run, TimedRun)]
     parts = _timed_parts(timed) if timed else _arrival_parts(workload, [r for r in runs if isinstance(r, Run)])
@@ -82,7 +82,7 @@ def report(workload: Workload, runs: Sequence[AnyRun]) -> str:
     )
 
 
-def _arrival_parts(workload: Workload, runs: list[Run]) -> list[str]:
+def _arrival_parts(workload: SimWorkload, runs: list[Run]) -> list[str]:
     grouped: dict[str, list[Run]] = {}
     for run in runs:
         grouped.setdefault(run.policy, []).append(run)
@@ -115,7 +115,7 @@ def _timed_parts(runs: list[TimedRun]) -> list[str]:
     ]
 
 
-def _simulated(workload: Workload, runs: Sequence[AnyRun]) -> str:
+def _simulated(workload: SimWorkload, runs: Sequence[AnyRun]) -> str:
     orders = list(dict.fromkeys(run.order for run in runs))
     policies = len(dict.fromkeys(run.policy for run in runs))
     how = (
@@ -252,7 +252,7 @@ def _waiting_row(runs: list[TimedRun]) -> list[str]:
     return [*means, f"{mean_of(runs, lambda run: sum(run.failed.values())):.0f}"]
 
 
-def _workload_tables(workload: Workload) -> str:
+def _workload_tables(workload: SimWorkload) -> str:
     memory = common_memory_mib(workload.nodes)
     nodes = Counter((_model_text(node.gpus[0].model if node.gpus else ""), len(node.gpus)) for node in workload.nodes)
     pods = Counter(class_of(pod.shape, memory) for pod in workload.pods)

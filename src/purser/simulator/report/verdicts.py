@@ -3,13 +3,13 @@
 from purser.core.wording import counted, portion
 from purser.simulator.report.plots import size_key
 from purser.simulator.results import Run, TimedRun, mean_of
-from purser.simulator.workload import Workload
+from purser.simulator.workload import SimWorkload
 
 FULL = 100
 """Percent arrived at which policies are compared: as much has been asked for as there is."""
 
 
-def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str]:
+def arrival_verdicts(workload: SimWorkload, runs: dict[str, list[Run]]) -> list[str]:
     """Who allocates most, how far that is from what is possible, and who fails the fewest pods."""
     at = _comparison_percent(runs)
     allocated = {name: sum(_at(run, at) for run in each) / len(each) for name, each in runs.items()}
@@ -75,5 +75,5 @@ def _at(run: Run, percent: int) -> float:
     return dict(zip(run.curve["arrived"], run.curve["allocation"], strict=True)).get(float(percent), 0.0)
 
 
-def _gpus(workload: Workload, percent: float) -> int:
+def _gpus(workload: SimWorkload, percent: float) -> int:
     return round(percent / 100 * workload.gpus)

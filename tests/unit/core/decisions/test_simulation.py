@@ -26,10 +26,10 @@ from purser.core.placement.shape import PodShape
 from purser.simulator import arrivals, departures
 from purser.simulator.decision_log import SimulationLog
 from purser.simulator.orders import draw_order, timed_order
-from purser.simulator.workload import Order, Workload
+from purser.simulator.workload import Order, SimWorkload
 
 
-def logged(workload: Workload, order: Order, policy: str, learns: bool = False) -> bytes:
+def logged(workload: SimWorkload, order: Order, policy: str, learns: bool = False) -> bytes:
     file = io.BytesIO()
     engine = arrivals if order.arrives_s is None else departures
     engine.run(workload, order, policy, learns, log=SimulationLog(file))

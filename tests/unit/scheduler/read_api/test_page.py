@@ -9,7 +9,7 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 from purser.core.names import AGENT_AWAY, CORDONED_GPUS_ANNOTATION
 from purser.core.state import ClusterState, Rollout, StateAsk, StateGpuHealth, StateReplica
 from purser.kube import SystemClock
-from purser.kube.client import Listing
+from purser.kube.client import ObjectList
 from purser.kube.objects import Node, ObjectMeta
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.read_api import RolloutPage, rollout_page
@@ -216,7 +216,7 @@ class Policies:
         self.lists += 1
         await self.may_answer.wait()
         items = [{"metadata": {"name": name}, "status": {"state": "ready"}} for name in ("b", "a")]
-        return Listing(items, "1")
+        return ObjectList(items, "1")
 
 
 async def test_the_rollout_is_a_document_in_small_pieces():

@@ -43,7 +43,7 @@ class PodDecision(msgspec.Struct, frozen=True):
         return self.judged is not None and self.judged.verb == _PRIORITIZE_VERB
 
 
-class PodSearch:
+class DecisionSearch:
     """Reads one file up to a time, and remembers what concerns one pod."""
 
     def __init__(self, namespace: str, pod: str, until: float | None = None) -> None:

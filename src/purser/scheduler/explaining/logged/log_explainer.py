@@ -22,7 +22,7 @@ from purser.core.wording import counted, natural_sort_key, some
 from purser.scheduler.explaining.changes import Suggestion
 from purser.scheduler.explaining.choosing import compare_nodes, describe_held_gpus
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
-from purser.scheduler.explaining.logged.finding import PodDecision, PodSearch
+from purser.scheduler.explaining.logged.finding import DecisionSearch, PodDecision
 from purser.scheduler.explaining.logged.fleet_changes import (
     ended,
     raise_quotas,
@@ -52,7 +52,7 @@ def explain_from_log(files: Sequence[LogFile], namespace: str, pod: str, until: 
     without: list[tuple[str, str]] = []
     unreadable: list[DecisionLogError] = []
     for file in files:
-        search = PodSearch(namespace, pod, until)
+        search = DecisionSearch(namespace, pod, until)
         try:
             with file.open() as stream:
                 search.read(Reader(stream.read))

@@ -7,7 +7,7 @@ import msgspec
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.free_resources import MANY
 from purser.core.placement.shape import PodShape
-from purser.simulator.workload import SimPod, Workload
+from purser.simulator.workload import SimPod, SimWorkload
 
 SIZES = ((8,), (4,), (2,), (4, 8), (1, 2, 4), (1, 2, 4, 8))
 SHARES = ((100, 200, 250, 300, 400, 500), (810, 470, 320, 650, 230, 160), (250, 500), (333, 500, 400))
@@ -17,7 +17,7 @@ CPU_PER_GPU_MILLI = 12_000
 GPU_MILLI = 1000
 
 
-def draw(seed: int) -> Workload:
+def draw(seed: int) -> SimWorkload:
     """A fleet of 2 to 20 nodes and six times as many pods as it has GPUs, which ask for 90 percent of it at a time."""
     drawn = random.Random(seed)
     nodes = _nodes(drawn)
@@ -27,7 +27,7 @@ def draw(seed: int) -> Workload:
     hours = sum(pod.shape.gpu_count * pod.shape.gpu_memory_mib / GPU_MILLI * (pod.lasts_s or 0) for pod in pods)
     span_s = hours / (0.9 * gpus)
     timed = [msgspec.structs.replace(pod, arrives_s=drawn.uniform(0, span_s)) for pod in pods]
-    return Workload(f"fleet {seed}", nodes, tuple(timed))
+    return SimWorkload(f"fleet {seed}", nodes, tuple(timed))
 
 
 def _nodes(drawn: random.Random) -> tuple[FleetNodeFacts, ...]:
