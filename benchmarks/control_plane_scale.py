@@ -448,7 +448,7 @@ async def check_books(cluster: Cluster) -> str:
     for each in found:
         cache.put_pod(each)
     grants = list(cache.ledger.grants())
-    assert not cache.untrusted, cache.untrusted
+    assert not cache.bound_grants.untrusted, cache.bound_grants.untrusted
     assert len(grants) == len(found), f"{len(found)} pods are bound, {len(grants)} hold grants"
     overdrawn = [violation for node in cache.fleet.names() for violation in cache.ledger.violations(node)]
     assert not overdrawn, overdrawn

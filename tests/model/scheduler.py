@@ -136,9 +136,9 @@ class Machine:
             tuple(
                 sorted((Held(g, ledger.state(g.pod_uid)) for g in ledger.grants()), key=lambda each: each.grant.pod_uid)
             ),
-            tuple(sorted(cache._verified)),
-            tuple(sorted(cache._untrusted)),
-            tuple(sorted(cache._ungranted)),
+            tuple(sorted(cache.bound_grants._verified)),
+            tuple(sorted(cache.bound_grants._untrusted)),
+            tuple(sorted(cache.bound_grants._ungranted)),
             tuple(sorted(self.binder._unsettled.grants(), key=lambda each: each.pod_uid)),
             tuple(sorted(closed)),
         )

@@ -136,7 +136,7 @@ VARIANTS = (
         "a grant counts for whichever pod carries it",
         Size(faults=1, kinds=frozenset({"deface"})),
         patches=(
-            ("purser.scheduler.cache.cache.verify", any_grant_counts),
+            ("purser.scheduler.cache.bound_grants.verify", any_grant_counts),
             ("purser.core.grant.signing.verify", any_grant_counts),
         ),
     ),

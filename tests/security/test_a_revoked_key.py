@@ -66,7 +66,7 @@ async def test_the_scheduler_counts_what_it_granted_and_believes_no_more_of_that
         grant = world.ledger.grant(runs.metadata.uid)
         stolen = sign(type(grant)(forged.metadata.uid, "default", "forged", "n1", grant.containers), old)
         await world.client.bind("default", "forged", forged.metadata.uid, "n1", stolen)
-        await eventually(lambda: forged.metadata.uid in world.cache.untrusted)
+        await eventually(lambda: forged.metadata.uid in world.cache.bound_grants.untrusted)
         touched = {"metadata": {"labels": {"touched": "yes"}}}
         await world.client.patch_merge(PODS, "runs", touched, "default")
         await eventually(lambda: world.cache.pod_by_uid(runs.metadata.uid).metadata.labels)
@@ -75,7 +75,7 @@ async def test_the_scheduler_counts_what_it_granted_and_believes_no_more_of_that
         assert await world.bind(later, "n1") == ""
         stored = await world.stored(later)
         assert stored.metadata.annotations["purser.dev/grant-signature"]
-        assert world.cache.trusted_grant(stored) is not None
+        assert world.cache.bound_grants.trusted_grant(stored) is not None
 
 
 async def test_an_agent_that_has_not_heard_of_a_new_key_asks_before_it_refuses(world, kubelet, monkeypatch):

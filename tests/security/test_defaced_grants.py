@@ -107,7 +107,7 @@ async def test_nobody_closes_a_node_with_pods_that_kubelet_never_took():
         for number in range(20):
             pod = await world.add_pod(f"hostile-{number}")
             await world.client.bind("default", pod.metadata.name, pod.metadata.uid, "n1", {})
-        await eventually(lambda: len(world.cache.ungranted) == 20)
+        await eventually(lambda: len(world.cache.bound_grants.ungranted) == 20)
         assert world.cache.disputes.closed("n1") == {}
         assert await world.bind(await world.add_pod("honest", 8000), "n1") == ""
 

@@ -160,11 +160,11 @@ async def test_a_leader_takes_over_whatever_grants_were_put_on_pods_before():
         for name, grant in hostile.items():
             bad = await world.add_pod(name, memory=None, annotations={GRANT_ANNOTATION: '{"not":"a grant"}'})
             await world.client.bind("default", name, bad.metadata.uid, "n1", {})
-            await eventually(lambda bad=bad: bad.metadata.uid in world.cache.untrusted)
+            await eventually(lambda bad=bad: bad.metadata.uid in world.cache.bound_grants.untrusted)
             changed = {GRANT_ANNOTATION: grant, GRANT_SIGNATURE_ANNOTATION: "é"}
             await world.client.patch_merge(PODS, name, {"metadata": {"annotations": changed}}, "default")
         await world.cache.wait_for_relist()
-        assert len(world.cache.untrusted) == len(hostile)
+        assert len(world.cache.bound_grants.untrusted) == len(hostile)
         assert {name for name, reason, _ in said.events if reason == "UntrustedGrant"} == hostile.keys()
         honest = await world.add_pod("honest")
         assert await world.bind(honest, "n1") == ""
@@ -176,7 +176,7 @@ async def test_a_leader_takes_over_even_where_it_fails_on_a_pod(monkeypatch):
         for name in ("one", "two"):
             bad = await world.add_pod(name, memory=None, annotations={GRANT_ANNOTATION: "no grant"})
             await world.client.bind("default", name, bad.metadata.uid, "n1", {})
-            await eventually(lambda bad=bad: bad.metadata.uid in world.cache.untrusted)
+            await eventually(lambda bad=bad: bad.metadata.uid in world.cache.bound_grants.untrusted)
         seen = []
 
         def fails(pod):
@@ -452,7 +452,9 @@ async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_reported_and_comes
     pods = SimpleNamespace(store={"ns/missed": missed_pod}, add_handler=lambda *_: None)
     client = SimpleNamespace(failures=failures)
     cache = SimpleNamespace(
-        clock=SystemClock(), ledger=SimpleNamespace(violations=lambda: [SimpleNamespace(node="n1")])
+        clock=SystemClock(),
+        ledger=SimpleNamespace(violations=lambda: [SimpleNamespace(node="n1")]),
+        bound_grants=SimpleNamespace(),
     )
     missed = MissedPods(client, cache, pods, None, Said(), lambda: True, None)
     doubles = DoubleGrants(client, cache, Said(), None, lambda: True)

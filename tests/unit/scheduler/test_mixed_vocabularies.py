@@ -189,7 +189,7 @@ class Cluster:
                 assert wanted["cores"][f"{name}-{index}"] <= 100
         gone = "the node does not report this device"
         assert {each.problem for each in self.cache.ledger.violations()} <= {gone}
-        assert not self.cache.untrusted and not self.cache.ungranted
+        assert not self.cache.bound_grants.untrusted and not self.cache.bound_grants.ungranted
 
     def check_restart(self) -> None:
         fresh = self.restarted()

@@ -184,7 +184,7 @@ class Binder:
         if pod.spec.node_name != args.node:
             raise BindError(BindFailure.ALREADY_BOUND, f"the pod is already bound to node {pod.spec.node_name}")
         try:
-            granted = self._cache.trusted_grant(pod) is not None
+            granted = self._cache.bound_grants.trusted_grant(pod) is not None
         except GrantError as error:
             raise BindError(
                 BindFailure.BOUND_WITH_INVALID_GRANT, f"the pod is bound with an invalid grant: {error}"

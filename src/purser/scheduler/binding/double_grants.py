@@ -52,7 +52,7 @@ class DoubleGrants:
 
     async def run(self) -> None:
         """See to overdrawn nodes until cancelled."""
-        self._cache.on_overdrawn = self._queue.add
+        self._cache.bound_grants.on_overdrawn = self._queue.add
         for node in {violation.node for violation in self._cache.ledger.violations()}:
             self._queue.add(node)
         failed = self._client.failures.failed

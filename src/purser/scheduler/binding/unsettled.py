@@ -98,7 +98,7 @@ class UnsettledBindings:
         informer that has not seen the pod may never report its deletion, so the pod is read until one has seen it.
         """
         self._by_uid.pop(grant.pod_uid, None)
-        self._cache.confirm(grant)
+        self._cache.bound_grants.confirm(grant)
         if self._cache.pod_by_uid(grant.pod_uid) is None:
             self.mark_unsettled(grant)
 
@@ -116,7 +116,7 @@ class UnsettledBindings:
         if self._cache.ledger.state(uid) is GrantState.RESERVED or is_unseen:
             self._reservations.release(grant)
         if is_unseen:
-            self._cache.forget_confirmed(uid)
+            self._cache.bound_grants.forget_confirmed(uid)
 
     async def _ask(self, grant: Grant) -> BindOutcome | None:
         try:
@@ -134,6 +134,10 @@ class UnsettledBindings:
         if not pod.spec.node_name:
             return BindOutcome.UNBOUND
         try:
-            return BindOutcome.BOUND_BY_US if self._cache.trusted_grant(pod) == grant else BindOutcome.BOUND_BY_OTHER
+            return (
+                BindOutcome.BOUND_BY_US
+                if self._cache.bound_grants.trusted_grant(pod) == grant
+                else BindOutcome.BOUND_BY_OTHER
+            )
         except GrantError:
             return BindOutcome.BOUND_BY_OTHER

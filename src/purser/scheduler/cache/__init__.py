@@ -1,9 +1,9 @@
 """The cluster as the scheduler knows it, from informers: `ClusterCache` holds all of it.
 
-- Of nodes: devices and grants (``cache``), what their agents dispute (``disputes``), what is free beside GPUs
+- Of nodes: devices (``cache``), what their agents dispute (``disputes``), what is free beside GPUs
   (``node_free_resources``), what their kubelets hold (``kubelets``; ``topologies``: where no agent says).
 - Of pods: what they ask for (``readings``), which arrive (``arrivals``), which are nominated (``nominations``), what
-  HAMi's scheduler wrote on them (``hami_records``).
+  those that are bound hold (``bound_grants``), what HAMi's scheduler wrote on them (``hami_records``).
 - Of namespaces: ``budgets``, the disruption budgets, and `purser.adapters.quotas`.
 
 Not here: what follows from it, and grants that the API server does not have yet (``placement``).

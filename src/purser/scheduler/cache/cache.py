@@ -7,11 +7,8 @@ whose Binding is on its way, and those are `binding`'s.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Protocol
 
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from purser.adapters.nodes import (
     DEVICE_ANNOTATIONS,
@@ -21,37 +18,30 @@ from purser.adapters.nodes import (
     joined_inventory,
     own_inventory,
 )
-from purser.adapters.pods import devices_asked, families_asked, grant_state
 from purser.adapters.quotas import Quotas
 from purser.core.dialects import hami
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, remaining_quota
-from purser.core.grant.reconcile import PodBook
-from purser.core.grant.signing import GrantError, verify
-from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
-from purser.core.model import Enforcement, Grant, GrantState, NodeInventory, PodRequest
+from purser.core.model import Enforcement, GrantState, NodeInventory, PodRequest
 from purser.core.names import (
-    AWAITS_GRANT,
-    AWAITS_GRANT_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
     GPU_RESOURCE,
-    GRANT_ANNOTATION,
-    GRANT_SIGNATURE_ANNOTATION,
     SCHEDULER_NAME,
 )
 from purser.core.placement.offers import FleetOffers, offers_of
 from purser.core.state import StateQuota
 from purser.core.vendors import hami_nodes
 from purser.core.vendors.family import DeviceFamily
-from purser.kube import Clock, Informer, SystemClock, key_of
+from purser.kube import Clock, Informer, SystemClock
 from purser.kube.objects import Namespace, Node, Pod
-from purser.kube.pods import has_started, is_terminal
+from purser.kube.pods import is_terminal
 from purser.kube.reasons import FailureReason
 from purser.kube.resource_quotas import ResourceQuota
 from purser.kube.resources import NODES, PODS, node_ref
 from purser.kube.store import StaticStore
 from purser.scheduler.cache.arrivals import Arrivals
+from purser.scheduler.cache.bound_grants import BoundGrants, PublicKeys
 from purser.scheduler.cache.budgets import Budgets
 from purser.scheduler.cache.disputes import DisputeBook
 from purser.scheduler.cache.hami_records import HamiRecords
@@ -60,18 +50,8 @@ from purser.scheduler.cache.node_free_resources import NodeFreeResources
 from purser.scheduler.cache.nominations import Nominations
 from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.reasons import BindFailure
 
 log = structlog.get_logger("purser.scheduler")
-
-
-class PublicKeys(Protocol):
-    """The keys by which grants may be signed."""
-
-    @property
-    def public(self) -> tuple[Ed25519PublicKey, ...]:
-        """All of them."""
-        ...
 
 
 class ClusterCache:
@@ -93,8 +73,7 @@ class ClusterCache:
         ``keys`` None: grants count as annotations state them, which is for showing and not for deciding.
         """
         self._families = families
-        self._family_words = {word: family.resource for family in families for word in family.resources}
-        self._metrics = metrics or SchedulerMetrics()
+        metrics = metrics or SchedulerMetrics()
         self.scheduler_name = scheduler_name
         self.clock = clock or SystemClock()
         """Of all that is decided from here."""
@@ -109,28 +88,18 @@ class ClusterCache:
         self.kubelets = Kubelets(self.fleet)
         self.kubelets.on_unreadable = self._report_node
         self.free_resources = NodeFreeResources(self.fleet)
-        self.disputes = DisputeBook(self.fleet, self._is_live, self._metrics, self.clock)
-        self._keys = keys
+        self.disputes = DisputeBook(self.fleet, self._is_live, metrics, self.clock)
         self._quotas = Quotas()
-        self._verified: dict[str, tuple[str, str]] = {}
-        self._untrusted: dict[str, str] = {}
-        self._ungranted: dict[str, str] = {}
-        self._admitted: set[str] = set()
-        """By uid: pods that kubelet had admitted when they were last heard of."""
         self._device_texts: dict[str, tuple[str, ...]] = {}
         self._hami = HamiRecords(self.fleet, self.clock, self.readings)
-        self._of_hami: set[str] = set()
-        """By uid: bound pods without a grant that hold GPUs by HAMi's record."""
+        self.bound_grants = BoundGrants(
+            self.ledger, self._hami, self.disputes, keys, metrics, families, self._report_pod
+        )
         self._offers: FleetOffers | None = None
         self._follows_kubelets = True
         """Whether pods are told to what is known of kubelets: not where all nodes are known, and none has one."""
-        self._overdrawn: set[str] = set()
-        self.on_overdrawn: Callable[[str], None] = lambda node: None
-        """Called for a node with more grants than capacity, and again whenever the phase of a pod there changes."""
         self.on_released: Callable[[], None] = lambda: None
         """Called after a pod that held GPUs has ended."""
-        self.on_bound: Callable[[str], None] = lambda uid: None
-        """Called once the API server is known to have a Binding for which GPUs were reserved, with the pod's uid."""
         self.on_new_inventory: Callable[[], None] = lambda: None
         """Called once a node has come, has gone, or has other devices."""
         self._pods: Informer[Pod] | StaticStore[Pod] | None = None
@@ -143,16 +112,6 @@ class ClusterCache:
     def ledger(self) -> Ledger:
         """The book."""
         return self.fleet.ledger
-
-    @property
-    def untrusted(self) -> Mapping[str, str]:
-        """By uid: bound pods whose grant does not count, and why not."""
-        return MappingProxyType(self._untrusted)
-
-    @property
-    def ungranted(self) -> Mapping[str, str]:
-        """By uid: pods that were bound without a grant though they request devices, and their nodes."""
-        return MappingProxyType(self._ungranted)
 
     def attach(
         self,
@@ -209,7 +168,7 @@ class ClusterCache:
         Grants that did not count are looked at again: their key may have been published since.
         """
         await asyncio.gather(*(wait_for_relist() for wait_for_relist in self._relists))
-        for uid in list(self._untrusted):
+        for uid in list(self.bound_grants.untrusted):
             pod = self.pod_by_uid(uid)
             if pod is not None and self._pods is not None:
                 with self._pods.failures.guard(PODS, pod):
@@ -323,7 +282,7 @@ class ClusterCache:
         else:
             self.fleet.set_inventory(inventory)
             self.disputes.update_fleet(name)
-            self._report_violations(name)
+            self.bound_grants.report_violations(name)
         if has_news and self._pods is not None:
             for pod in list(self._pods.store.values()):  # heard of before this was known of their node
                 if name in (pod.spec.node_name, pod.metadata.annotations.get(hami.VGPU_NODE)):
@@ -361,19 +320,13 @@ class ClusterCache:
         """Take a pod's grant, or its end."""
         self.nominations.put_pod(pod)
         if is_terminal(pod):
-            self._note_rejection(pod)
+            self.bound_grants.note_rejection(pod)
             self.remove_pod(pod)
         elif pod.spec.node_name:
             if self._follows_kubelets:
                 self.kubelets.put_pod(pod)
             self.free_resources.put_pod(pod)
-            uid = pod.metadata.uid
-            if has_started(pod):
-                self._admitted.add(uid)
-            was_reserved = self.ledger.state(uid) is GrantState.RESERVED
-            self._put_bound(pod)
-            if was_reserved and self.ledger.state(uid) not in (GrantState.RESERVED, None):
-                self.on_bound(uid)
+            self.bound_grants.put_pod(pod)
         elif pod.spec.scheduler_name != self.scheduler_name:
             self._hami.put_waiting(pod)
 
@@ -385,119 +338,11 @@ class ClusterCache:
         self.nominations.remove_pod(pod)
         self.kubelets.remove_pod(pod)
         self.free_resources.remove_pod(pod)
-        self._verified.pop(uid, None)
-        self._untrusted.pop(uid, None)
-        self._ungranted.pop(uid, None)
-        self._of_hami.discard(uid)
-        self._admitted.discard(uid)
+        self.bound_grants.remove_pod(uid)
         if pod.spec.node_name:
             self.disputes.remove_pod(pod.spec.node_name, uid)
         if released is not None:
             self.on_released()
-
-    def confirm(self, grant: Grant) -> None:
-        """A Binding of ours was carried out: its grant counts until the pod ends, even where somebody removes the
-        annotation before an informer shows it."""
-        if self.ledger.state(grant.pod_uid) is GrantState.RESERVED:
-            self.ledger.advance(grant.pod_uid, GrantState.BOUND)
-            self._verified[grant.pod_uid] = _CARRIED_OUT_TEXTS
-            self.on_bound(grant.pod_uid)
-
-    def forget_confirmed(self, pod_uid: str) -> None:
-        """No informer will show this pod, nor report its end."""
-        self._verified.pop(pod_uid, None)
-
-    def trusted_grant(self, pod: Pod) -> Grant | None:
-        """The grant a bound pod carries, None when it carries none. Raises `GrantError` when it must not count."""
-        whose = {"pod_uid": pod.metadata.uid, "node": pod.spec.node_name}
-        keys = None if self._keys is None else self._keys.public
-        return verify(pod.metadata.annotations, **whose, keys=keys)
-
-    def _put_bound(self, pod: Pod) -> None:
-        uid, state = pod.metadata.uid, grant_state(pod)
-        self._hami.forget(uid)
-        held, text = self.ledger.grant(uid), _grant_text(pod)
-        if held is not None and (self._verified.get(uid) == text or (uid in self._of_hami and not text[0])):
-            self.ledger.adopt(held, state)
-            if held.node in self._overdrawn:
-                self.on_overdrawn(held.node)
-            return
-        try:
-            grant = self.trusted_grant(pod)
-        except GrantError as error:
-            self._mark_untrusted(pod, str(error))
-            return
-        if grant is None and (theirs := self._hami.grant_of(pod)) is not None:
-            if self._hami.is_served(theirs.node):
-                self._of_hami.add(uid)  # no change of the annotation frees what the pod was given
-            self._ungranted.pop(uid, None)
-            self.ledger.adopt(theirs, state)
-            self.disputes.put_granted(theirs.node, uid)
-            self._report_violations(theirs.node)
-            return
-        if grant is None:
-            self._note_ungranted(pod)
-            return
-        self._of_hami.discard(uid)
-        self._untrusted.pop(uid, None)
-        self._ungranted.pop(uid, None)
-        self._verified[uid] = text
-        self.ledger.adopt(grant, state)
-        self.disputes.put_granted(grant.node, uid)
-        self._report_violations(grant.node)
-
-    def _mark_untrusted(self, pod: Pod, problem: str) -> None:
-        """A grant without a valid signature takes nothing from others.
-
-        One that was verified before stays in the ledger: changing the annotation of a running pod frees nothing.
-        """
-        uid, sentence = pod.metadata.uid, "A change to the grant in the pod's annotations is ignored"
-        if uid not in self._verified:
-            sentence = "The grant in the pod's annotations is invalid, so it is ignored"
-            self._dispute(pod, problem)
-        if self._untrusted.get(uid) != problem:
-            self._untrusted[uid] = problem
-            self._metrics.bind_failed(BindFailure.BOUND_WITH_INVALID_GRANT)
-            log.warning(sentence, pod=key_of(pod), node=pod.spec.node_name, error=problem)
-            if self._pods is not None:
-                self._pods.failures.malformed(PODS, pod, f"{sentence}: {problem}", FailureReason.UNTRUSTED)
-
-    def _note_ungranted(self, pod: Pod) -> None:
-        """Somebody else bound it: a reservation of ours cannot come true any more."""
-        uid, node = pod.metadata.uid, pod.spec.node_name
-        if uid in self._verified:
-            return self._mark_untrusted(pod, "the grant's annotation was removed")
-        if pod.metadata.annotations.get(AWAITS_GRANT_ANNOTATION) == AWAITS_GRANT and not has_started(pod):
-            return None  # `binding.ServedPods` sees to it
-        if self._dispute(pod, "") and uid not in self._ungranted:
-            self._ungranted[uid] = node
-            self._metrics.bind_failed(BindFailure.BOUND_WITHOUT_GRANT)
-            log.warning("A pod that requests devices was bound without a grant", pod=key_of(pod), node=node)
-        if self._pods is not None and (message := self._hami.problem_of(uid)):
-            sentence = (
-                f"{message[0].upper()}{message[1:]}. While the pod runs, no new pods are placed on the node's GPUs"
-            )
-            self._pods.failures.malformed(PODS, pod, sentence, FailureReason.RECORD_NOT_COUNTED)
-        return None
-
-    def _dispute(self, pod: Pod, problem: str) -> bool:
-        """What the pod holds only its node's agent knows, if anybody does. Returns whether it asks for any devices."""
-        meta, asks, families = pod.metadata, bool(devices_asked(pod)), families_asked(pod, self._family_words)
-        if asks or families:
-            started, whose = has_started(pod), (meta.namespace, meta.name, meta.uid)
-            record = self._hami.problem_of(meta.uid)
-            book = PodBook(*whose, asks, started, problem=problem, record=record, families=families)
-            self.disputes.put_ungranted(pod.spec.node_name, book, grant_state(pod))
-        else:
-            self.ledger.release(meta.uid)
-        return asks or bool(families)
-
-    def _note_rejection(self, pod: Pod) -> None:
-        """kubelet gives every failure to allocate devices this reason, of any plugin."""
-        grant = self.ledger.grant(pod.metadata.uid)
-        if grant is not None and pod.status.reason == UNEXPECTED_ADMISSION_ERROR:
-            was_admitted = pod.metadata.uid in self._admitted
-            self.disputes.rejected(key_of(pod), grant, pod.status.message, was_admitted=was_admitted)
 
     def _is_live(self, uid: str) -> bool:
         pod = self.pod_by_uid(uid)
@@ -506,19 +351,13 @@ class ClusterCache:
     def _known_nodes(self) -> Iterable[Node]:
         return () if self._nodes is None else self._nodes.store.values()
 
+    def _report_pod(self, pod: Pod, problem: str, reason: FailureReason) -> None:
+        if self._pods is not None:
+            self._pods.failures.malformed(PODS, pod, problem, reason)
+
     def _report_node(self, name: str, problem: str) -> None:
         if self._nodes is not None:
             self._nodes.failures.malformed(NODES, node_ref(name), problem)
-
-    def _report_violations(self, node: str) -> None:
-        self._overdrawn.discard(node)
-        for violation in self.ledger.violations(node):
-            log.warning(
-                "Device overcommitted in the ledger", node=node, device=violation.uuid, problem=violation.problem
-            )
-            self._overdrawn.add(node)
-        if node in self._overdrawn:
-            self.on_overdrawn(node)
 
     def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota] | Informer[Namespace]) -> None:
         self._informers[informer.resource.plural] = lambda: informer.health.synced
@@ -540,13 +379,3 @@ def _device_texts(node: Node, families: Iterable[DeviceFamily]) -> tuple[str, ..
     )
     labels = (node.metadata.labels.get(name, "") for family in families for name in family.node_labels)
     return (*(annotations.get(each, "") for each in (*DEVICE_ANNOTATIONS, *registers)), *labels, *listed)
-
-
-_CARRIED_OUT_TEXTS = ("", "carried out")
-"""Stands for a text that no informer has shown yet; no pod has it."""
-
-
-def _grant_text(pod: Pod) -> tuple[str, str]:
-    """What was verified: the same text need not be verified again at each of a pod's many updates."""
-    annotations = pod.metadata.annotations
-    return annotations.get(GRANT_ANNOTATION, ""), annotations.get(GRANT_SIGNATURE_ANNOTATION, "")

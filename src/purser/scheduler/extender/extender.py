@@ -106,7 +106,7 @@ class KubeExtender:
         self._was_active = False
         cache.disputes.on_closed = self._report_dispute
         cache.arrivals.on_new_mix = cache.on_new_inventory = self._plan_ahead
-        cache.on_released, cache.on_bound = decisions.released, decisions.bound
+        cache.on_released, cache.bound_grants.on_bound = decisions.released, decisions.bound
         self.pending.on_gone = decisions.gone
 
     # --- what kube-scheduler asks

@@ -104,7 +104,7 @@ async def test_a_pod_that_was_bound_past_purser_closes_its_familys_devices_until
     running = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
     await world.client.patch_merge(PODS, "other", running, "default", subresource="status")
     await eventually(lambda: world.cache.disputes.closed("d1").keys() == {"DCU-a", "DCU-b"})
-    assert other.metadata.uid in world.cache.ungranted
+    assert other.metadata.uid in world.cache.bound_grants.ungranted
     pod = await share(world, "p")
     assert not (await world.filter(pod, "d1")).node_names
     await world.client.delete(PODS, "other", "default", grace_period_seconds=0)

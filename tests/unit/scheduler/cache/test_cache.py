@@ -60,8 +60,8 @@ async def test_a_forged_grant_takes_nothing(world):
     pod = await world.add_pod("thief")
     forged = sign(a_grant(pod.metadata.uid, "n1", "n1-0", 8000), Ed25519PrivateKey.generate())
     await bind_by_hand(world, pod, "n1", forged)
-    await eventually(lambda: pod.metadata.uid in world.cache.untrusted)
-    assert "not signed with any of the scheduler's keys" in world.cache.untrusted[pod.metadata.uid]
+    await eventually(lambda: pod.metadata.uid in world.cache.bound_grants.untrusted)
+    assert "not signed with any of the scheduler's keys" in world.cache.bound_grants.untrusted[pod.metadata.uid]
     assert world.memory_used("n1") == 0
 
 
@@ -70,7 +70,7 @@ async def test_a_grant_copied_from_another_pod_takes_nothing(world):
     owner, thief = await world.add_pod("owner"), await world.add_pod("thief")
     await world.bind(owner, "n1")
     await bind_by_hand(world, thief, "n1", dict((await world.stored(owner)).metadata.annotations))
-    await eventually(lambda: thief.metadata.uid in world.cache.untrusted)
+    await eventually(lambda: thief.metadata.uid in world.cache.bound_grants.untrusted)
     assert world.memory_used("n1") == 1000
 
 
@@ -81,7 +81,7 @@ async def test_defacing_a_running_pods_grant_frees_nothing(world):
     await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid).spec.node_name == "n1")
     for value, problem in (("{}", "cannot be read"), (None, "was removed")):
         await world.client.patch_merge(PODS, "p", {"metadata": {"annotations": {GRANT_ANNOTATION: value}}}, "default")
-        await eventually(lambda wanted=problem: wanted in world.cache.untrusted.get(pod.metadata.uid, ""))
+        await eventually(lambda wanted=problem: wanted in world.cache.bound_grants.untrusted.get(pod.metadata.uid, ""))
         assert world.memory_used("n1") == 1000
 
 
@@ -90,7 +90,7 @@ async def test_a_pod_that_others_bound_is_noted(world):
     pod, plain = await world.add_pod("p"), await world.add_pod("plain", memory=None)
     await bind_by_hand(world, plain, "n1", {})
     await bind_by_hand(world, pod, "n1", {})
-    await eventually(lambda: dict(world.cache.ungranted) == {pod.metadata.uid: "n1"})
+    await eventually(lambda: dict(world.cache.bound_grants.ungranted) == {pod.metadata.uid: "n1"})
     assert world.memory_used("n1") == 0
 
 
@@ -147,11 +147,11 @@ async def test_a_grant_whose_key_is_published_later_counts_after_the_next_relist
     pod = await world.add_pod("p")
     newcomer = Ed25519PrivateKey.generate()
     await bind_by_hand(world, pod, "n1", sign(a_grant(pod.metadata.uid, "n1", "n1-0"), newcomer))
-    await eventually(lambda: pod.metadata.uid in world.cache.untrusted)
+    await eventually(lambda: pod.metadata.uid in world.cache.bound_grants.untrusted)
     world.keys.public = (*world.keys.public, newcomer.public_key())
     await world.cache.wait_for_relist()
     assert world.memory_used("n1") == 1000
-    assert not world.cache.untrusted
+    assert not world.cache.bound_grants.untrusted
 
 
 async def allow(world, node, **amounts):
