@@ -36,7 +36,7 @@ OWN = {
     "lab/apiserver/schema.py",
     "lab/driver/files.py",
     "lab/driver/node.py",
-    "lab/driver/python_nvml.py",
+    "lab/driver/python_state.py",
     "lab/driver/statefile.py",
     "lab/folders.py",
     "lab/kubelet/admission.py",

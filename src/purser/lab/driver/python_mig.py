@@ -28,6 +28,7 @@ from purser.lab.driver.mig import (
     switched,
 )
 from purser.lab.driver.migprofiles import ComputeProfile, InstanceProfile, instance_profiles
+from purser.lab.driver.python_state import require_supported
 from purser.lab.driver.state import GpuState
 
 T = TypeVar("T")
@@ -98,6 +99,19 @@ class PythonMig:
         if is_device:
             _asked(lambda: compute_of(gpu, mig, handle.instance, handle.compute))
         return gpu, mig
+
+    def whole_gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
+        """The GPU, for a call that is not supported on one in MIG mode. Raises NVMLError."""
+        gpu = self._gpu(self._slot(handle), call)
+        require_supported(not self.state(self._slot(handle)).enabled)
+        return gpu
+
+    def gpu_and_place(self, handle: ctypes.c_void_p, call: str) -> tuple[GpuState, MigHandle | None]:
+        """The GPU, and the place on it where the handle is that of a MIG device. Raises NVMLError."""
+        place = mig_handle(handle)
+        if place is None:
+            return self._gpu(self._slot(handle), call), None
+        return self.there(place, call)[0], place
 
     # The mode
 

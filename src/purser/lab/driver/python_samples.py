@@ -2,7 +2,6 @@
 
 import ctypes
 import math
-import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -13,6 +12,7 @@ import pynvml
 from purser.lab.driver.gpm import ENGINE_METRICS, KEY
 from purser.lab.driver.mig import MigState
 from purser.lab.driver.python_mig import MigHandle, PythonMig
+from purser.lab.driver.python_state import check_argument, now_us
 from purser.lab.driver.readings import SAMPLES, ReadingError, number_of, readings_of
 from purser.lab.driver.state import MAX_KEPT_SAMPLES, SAMPLE_US, GpuState
 
@@ -122,11 +122,6 @@ class PythonSamples:
 _ABSENT = object()
 
 
-def now_us() -> int:
-    """The wall clock, as NVML stamps samples."""
-    return time.time_ns() // 1000
-
-
 def _sensor_sample(at_us: int, number: int) -> Any:
     sample = pynvml.c_nvmlSample_t()
     sample.timeStamp, sample.sampleValue.uiVal = at_us, number
@@ -144,9 +139,3 @@ def _mean_rate(before: _TakenSample, after: _TakenSample, metric: int) -> float:
 
 def _number(sample: Any) -> int:
     return ctypes.cast(sample, ctypes.c_void_p).value or 0
-
-
-def check_argument(condition: bool) -> None:
-    """Raises NVML's error for an invalid argument unless the condition holds."""
-    if not condition:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)

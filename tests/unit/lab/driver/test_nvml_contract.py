@@ -17,7 +17,7 @@ from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import find_compiler
 from purser.lab.driver.node_mig import set_mig
 from purser.lab.driver.parts import BankSpares, ClocksLimit, GpuLoad, MemoryLocation, NvLinkError, ProcessLoad
-from purser.lab.driver.python_nvml import _NUMBERS
+from purser.lab.driver.python_readings import NUMBER_CALLS
 
 pytestmark = pytest.mark.processes
 
@@ -63,7 +63,7 @@ NUMBERS = {
 """Calls with arguments, and these."""
 
 PLAIN = sorted(
-    (_NUMBERS.keys() - NUMBERS.keys())
+    (NUMBER_CALLS.keys() - NUMBERS.keys())
     | {"nvmlDeviceGetMigMode", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetGridLicensableFeatures_v4"}
     | {"nvmlDeviceGetRowRemapperHistogram", "nvmlGpmQueryDeviceSupport"}
 )
