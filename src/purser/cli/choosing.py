@@ -1,6 +1,7 @@
 """Which rows of a table `purser get` shows, and in which order: options that several of its commands have."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -53,6 +54,15 @@ Watch = Annotated[
         "--watch", "-w", help="After printing the table, watch for changes and print changed rows, until Ctrl-C."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is printed that can be watched."""
+
+    sort_by: SortBy = None
+    watch: Watch = False
+    no_headers: NoHeaders = False
 
 
 def is_in_state(row: "GpuRow", wanted: StateFilter) -> bool:

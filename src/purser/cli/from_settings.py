@@ -3,13 +3,14 @@
 import inspect
 import os
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, get_origin
 
 import typer
 from typer.core import TyperCommand
 
+from purser.cli.option_groups import ParameterGroup, expanded
 from purser.cli.output import MISUSED, fail
 from purser.options import REQUIRED, Option, OptionField, default_text, settings_from, settings_of
 
@@ -69,26 +70,15 @@ def _with_options(
     asked = (each for each in settings_of(kind) if isinstance(each.option, Option))
     shown = [each for each in asked if only is None or each.name in only]
 
-    def command(**options: Any) -> None:
-        given = {each.name: options.pop(_parameter_name(each)) for each in shown}
+    def make(options: dict[str, Any]) -> Any:
+        given = {each.name: options[_parameter_name(each)] for each in shown}
         try:
-            settings: Any = settings_from(kind, given, os.environ)
+            return settings_from(kind, given, os.environ)
         except ValueError as error:
             fail(str(error), MISUSED)
-        function(settings=settings, **options)
 
-    def parameters() -> Iterator[inspect.Parameter]:
-        for each in inspect.signature(function).parameters.values():
-            if each.name == "settings":
-                yield from (_parameter(field, reads_paths) for field in shown)
-            else:
-                yield each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-
-    found = list(parameters())
-    command.__doc__ = function.__doc__
-    command.__annotations__ = {each.name: each.annotation for each in found}
-    command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-    return command
+    parameters = [_parameter(each, reads_paths) for each in shown]
+    return expanded(function, {"settings": ParameterGroup(parameters, make)})
 
 
 def _parameter_name(field: OptionField) -> str:

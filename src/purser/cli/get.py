@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,7 +14,7 @@ from purser.cli.choosing import (
     Selector,
     SortBy,
     State,
-    Watch,
+    TableOptions,
     has_model,
     is_in_state,
     sort_rows,
@@ -23,9 +22,10 @@ from purser.cli.choosing import (
 from purser.cli.cluster_source import answer_of
 from purser.cli.get_sources import GetSource, SourceView, ask, ask_state, read_shown, source_of
 from purser.cli.groups import PluralCommands
-from purser.cli.options import Context, Kubeconfig, OutputOption
+from purser.cli.option_groups import grouped
+from purser.cli.options import ClusterOptions, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
-from purser.cli.read_api import SchedulerCa, SchedulerNamespace, SchedulerTokenFile, SchedulerUrl
+from purser.cli.read_api import SchedulerNamespace, SchedulerOptions
 
 if TYPE_CHECKING:
     from purser.cli.get_tables import NamespaceRow
@@ -115,75 +115,51 @@ Example: purser get namespaces --sort-by -gpus
 """
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """What commands that print a table of the cluster have in common."""
-
-    source: GetSource
-    sort_by: str | None
-    output: OutputFormat
-    headers: bool
-    watch: bool
-
-
 @app.command("gpus", help=GPUS_HELP)
+@grouped
 def gpus(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    *,
+    cluster: ClusterOptions,
     node: Nodes = None,
     model: Model = None,
     state: State = None,
     selector: Selector = None,
-    sort_by: SortBy = None,
-    watch: Watch = False,
-    no_headers: NoHeaders = False,
+    table: TableOptions,
     view: Annotated[
         GpuView | None, typer.Option("--view", help='Print the table of "kubectl inspect gpushare" instead.')
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
     namespace: SchedulerNamespace = None,
-    scheduler: SchedulerUrl = None,
-    token_file: SchedulerTokenFile = None,
-    certificate_authority: SchedulerCa = None,
+    asked: SchedulerOptions,
 ) -> None:
     """Print the GPUs of the cluster."""
     from purser.cli import get_tables, shown_state
 
-    source = source_of(
-        kubeconfig,
-        context,
-        scheduler,
-        token_file,
-        certificate_authority,
-        _of_scheduler(namespace, scheduler),
-        selector=selector,
-        nodes=node,
-        shows_gpus=True,
-    )
+    source = source_of(cluster, asked, _of_scheduler(namespace, asked), selector=selector, nodes=node, shows_gpus=True)
     if view is GpuView.GPUSHARE:
-        if any((node, model, state, selector, sort_by, watch, no_headers)):
+        if any((node, model, state, selector, table.sort_by, table.watch, table.no_headers)):
             fail("--view gpushare shows all nodes and cannot be used with options that filter or sort rows", MISUSED)
         if source.api is not None:
             fail("--scheduler cannot be used with --view gpushare, which needs objects of the API server", MISUSED)
         _show_gpushare(source, output)
         return
 
-    def rows(cluster: "ShownCluster") -> list[get_tables.GpuRow]:
-        found = get_tables.gpu_rows(cluster)
+    def rows(shown: "ShownCluster") -> list[get_tables.GpuRow]:
+        found = get_tables.gpu_rows(shown)
         with_model = [row for row in found if has_model(row.state.device.model, model)]
         chosen = [row for row in with_model if not node or row.node.name in node]
         return [row for row in chosen if state is None or is_in_state(row, state)]
 
-    options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = _nothing("GPU", source, is_chosen=any((node, model, state, selector)))
     document = get_tables.gpu_document if source.api is None else shown_state.state_gpu_document
-    _present(options, rows, lambda _: get_tables.gpu_columns(), document, empty)
+    _present(source, table, output, rows, lambda _: get_tables.gpu_columns(), document, empty)
 
 
 @app.command("grants", help=GRANTS_HELP)
+@grouped
 def grants(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    *,
+    cluster: ClusterOptions,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Show only pods in this namespace.")
     ] = None,
@@ -192,33 +168,20 @@ def grants(
     ] = False,
     node: Nodes = None,
     selector: Selector = None,
-    sort_by: SortBy = None,
-    watch: Watch = False,
-    no_headers: NoHeaders = False,
+    table: TableOptions,
     check: Annotated[
         bool, typer.Option("--check", help="Show where records differ, and exit with 1 if any do.")
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
-    scheduler: SchedulerUrl = None,
-    token_file: SchedulerTokenFile = None,
-    certificate_authority: SchedulerCa = None,
+    asked: SchedulerOptions,
 ) -> None:
     """Print the grants of the cluster."""
     from purser.cli import get_tables
 
     namespace = None if all_namespaces else namespace
-    source = source_of(
-        kubeconfig,
-        context,
-        scheduler,
-        token_file,
-        certificate_authority,
-        None if scheduler is None else namespace,
-        selector=selector,
-        nodes=node,
-    )
+    source = source_of(cluster, asked, None if asked.scheduler is None else namespace, selector=selector, nodes=node)
     if check:
-        if any((node, selector, sort_by, watch)):
+        if any((node, selector, table.sort_by, table.watch)):
             fail(
                 "--check compares the records of all nodes and cannot be used with --watch or options that filter or "
                 "sort rows",
@@ -226,79 +189,61 @@ def grants(
             )
         if source.api is not None:
             fail("--scheduler cannot be used with --check, which compares objects of the API server", MISUSED)
-        _check(source, namespace, output, headers=not no_headers)
+        _check(source, namespace, output, headers=not table.no_headers)
         return
 
-    def rows(cluster: "ShownCluster") -> list[get_tables.GrantRow]:
-        found = [row for row in get_tables.grant_rows(cluster) if namespace in (None, row.grant.namespace)]
-        chosen = [row for row in found if selector is None or row.grant.node in cluster.status]
+    def rows(shown: "ShownCluster") -> list[get_tables.GrantRow]:
+        found = [row for row in get_tables.grant_rows(shown) if namespace in (None, row.grant.namespace)]
+        chosen = [row for row in found if selector is None or row.grant.node in shown.status]
         return [row for row in chosen if not node or row.grant.node in node]
 
-    options = TableOptions(source, sort_by, output, not no_headers, watch)
     empty = "No grant matches." if any((namespace, node, selector)) else "No pod has a grant."
-    _present(options, rows, get_tables.grant_columns, get_tables.grant_document, empty)
+    _present(source, table, output, rows, get_tables.grant_columns, get_tables.grant_document, empty)
 
 
 @app.command("nodes", help=NODES_HELP)
+@grouped
 def nodes(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    *,
+    cluster: ClusterOptions,
     node: Nodes = None,
     model: Model = None,
     selector: Selector = None,
-    sort_by: SortBy = None,
-    watch: Watch = False,
-    no_headers: NoHeaders = False,
+    table: TableOptions,
     output: OutputOption = OutputFormat.TABLE,
     namespace: SchedulerNamespace = None,
-    scheduler: SchedulerUrl = None,
-    token_file: SchedulerTokenFile = None,
-    certificate_authority: SchedulerCa = None,
+    asked: SchedulerOptions,
 ) -> None:
     """Print the nodes of the cluster that have GPUs."""
     from purser.cli import get_tables, shown_state
 
-    def rows(cluster: "ShownCluster") -> list[get_tables.NodeRow]:
-        found = [row for row in get_tables.node_rows(cluster) if not node or row.node.name in node]
+    def rows(shown: "ShownCluster") -> list[get_tables.NodeRow]:
+        found = [row for row in get_tables.node_rows(shown) if not node or row.node.name in node]
         return [
             row for row in found if model is None or any(has_model(s.device.model, model) for s in row.node.devices)
         ]
 
-    source = source_of(
-        kubeconfig,
-        context,
-        scheduler,
-        token_file,
-        certificate_authority,
-        _of_scheduler(namespace, scheduler),
-        selector=selector,
-        nodes=node,
-        shows_gpus=True,
-    )
-    options = TableOptions(source, sort_by, output, not no_headers, watch)
+    source = source_of(cluster, asked, _of_scheduler(namespace, asked), selector=selector, nodes=node, shows_gpus=True)
     empty = _nothing("node", source, is_chosen=any((node, model, selector)))
     document = get_tables.node_document if source.api is None else shown_state.state_node_document
-    _present(options, rows, lambda _: get_tables.node_columns(), document, empty)
+    _present(source, table, output, rows, lambda _: get_tables.node_columns(), document, empty)
 
 
 @app.command("namespaces", help=NAMESPACES_HELP)
+@grouped
 def namespaces(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    *,
+    cluster: ClusterOptions,
     sort_by: SortBy = None,
     no_headers: NoHeaders = False,
     output: OutputOption = OutputFormat.TABLE,
     namespace: SchedulerNamespace = None,
-    scheduler: SchedulerUrl = None,
-    token_file: SchedulerTokenFile = None,
-    certificate_authority: SchedulerCa = None,
+    asked: SchedulerOptions,
 ) -> None:
     """Print the namespaces that hold GPUs, wait for GPUs or have a GPU quota."""
     from purser.cli import get_tables
 
-    source = source_of(
-        kubeconfig, context, scheduler, token_file, certificate_authority, _of_scheduler(namespace, scheduler)
-    )
+    source = source_of(cluster, asked, _of_scheduler(namespace, asked))
     columns, document = get_tables.namespace_columns(), get_tables.namespace_document
     found = _namespace_rows(source) if source.api is None else _namespace_rows_of_state(source, source.api)
     rows = sort_rows(found, columns, sort_by)
@@ -335,15 +280,17 @@ def _nothing(what: str, source: GetSource, *, is_chosen: bool) -> str:
     return f"No {what}{shown} matches." if is_chosen else f"No node{shown} has published GPUs."
 
 
-def _of_scheduler(namespace: str | None, scheduler: str | None) -> str | None:
+def _of_scheduler(namespace: str | None, asked: SchedulerOptions) -> str | None:
     """The namespace whose part of the scheduler's state is read."""
-    if namespace is not None and scheduler is None:
+    if namespace is not None and asked.scheduler is None:
         fail("--namespace requires --scheduler", MISUSED)
     return namespace
 
 
 def _present(
-    options: TableOptions,
+    source: GetSource,
+    table: TableOptions,
+    output: OutputFormat,
     rows_of: "Callable[[ShownCluster], list[T]]",
     columns_of: "Callable[[ShownCluster], list[Column[T]]]",
     document: Callable[[T], dict[str, Any]],
@@ -353,20 +300,25 @@ def _present(
 
     def shown(cluster: "ShownCluster") -> tuple[list[T], list[Column[T]]]:
         columns = columns_of(cluster)
-        return sort_rows(rows_of(cluster), columns, options.sort_by), columns
+        return sort_rows(rows_of(cluster), columns, table.sort_by), columns
 
-    if options.watch:
-        _watch(options, shown)
+    if table.watch:
+        _watch(source, output, shown, headers=not table.no_headers)
         return
-    rows, columns = shown(read_shown(options.source))
-    show(rows, columns, options.output, empty=empty, document=document, headers=options.headers)
+    rows, columns = shown(read_shown(source))
+    show(rows, columns, output, empty=empty, document=document, headers=not table.no_headers)
 
 
-def _watch(options: TableOptions, shown: "Callable[[ShownCluster], tuple[list[T], list[Column[T]]]]") -> None:
+def _watch(
+    source: GetSource,
+    output: OutputFormat,
+    shown: "Callable[[ShownCluster], tuple[list[T], list[Column[T]]]]",
+    *,
+    headers: bool,
+) -> None:
     from purser.cli.watching import watch_rows, watch_scheduler
     from purser.kube import SystemClock
 
-    source, output, headers = options.source, options.output, options.headers
     if output not in (OutputFormat.TABLE, OutputFormat.WIDE):
         fail("--watch supports only table output: omit --output, or use -o wide", MISUSED)
     view = SourceView(source)

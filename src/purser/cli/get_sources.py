@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from purser.cli.cluster_source import ask_cluster
+from purser.cli.options import ClusterOptions
 from purser.cli.output import MISUSED, fail
-from purser.cli.read_api import read_api_of, read_state, refuse_both_sources
+from purser.cli.read_api import SchedulerOptions, read_api_of, read_state, refuse_both_sources
 
 if TYPE_CHECKING:
     from purser.cli.shown_cluster import ShownCluster
@@ -24,8 +24,7 @@ T = TypeVar("T")
 class GetSource:
     """What to ask, and for which nodes."""
 
-    kubeconfig: Path | None
-    context: str | None
+    cluster: ClusterOptions
     api: "ReadApi | None" = None
     """None: the API server is asked."""
     selector: str | None = None
@@ -37,11 +36,8 @@ class GetSource:
 
 
 def source_of(
-    kubeconfig: Path | None,
-    context: str | None,
-    scheduler: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
+    cluster: ClusterOptions,
+    asked: SchedulerOptions,
     namespace: str | None = None,
     *,
     selector: str | None = None,
@@ -50,21 +46,21 @@ def source_of(
 ) -> GetSource:
     """What the options say together; ends the command where they do not go together. ``namespace``: whose part of the
     scheduler's state to read."""
-    api = read_api_of(scheduler, token_file, ca_file, namespace)
-    refuse_both_sources(api, kubeconfig, context)
+    api = read_api_of(asked.scheduler, asked.token_file, asked.certificate_authority, namespace)
+    refuse_both_sources(api, cluster.kubeconfig, cluster.context)
     if api is not None and selector is not None:
         fail(
             "--scheduler cannot be used with --selector, because the read API does not have all labels of nodes: use "
             "--node, or omit --scheduler",
             MISUSED,
         )
-    return GetSource(kubeconfig, context, api, selector, nodes or (), shows_gpus)
+    return GetSource(cluster, api, selector, nodes or (), shows_gpus)
 
 
 def ask(source: GetSource, read: "Callable[[Client], Awaitable[T]]") -> T:
     """What the API server answers; ends the command where it does not."""
     _configure_logs()
-    return ask_cluster(source.kubeconfig, source.context, read)
+    return ask_cluster(source.cluster.kubeconfig, source.cluster.context, read)
 
 
 def ask_state(api: "ReadApi") -> "ClusterState":

@@ -1,5 +1,6 @@
 """Options that several commands have, with one help text each."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,3 +17,11 @@ Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig. De
 LogLevelOption = Annotated[LogLevel, typer.Option(help="Log level.")]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="Output format.")]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster is meant."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = None

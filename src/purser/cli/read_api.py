@@ -1,5 +1,6 @@
 """The options by which a command asks the scheduler's read API, and what it answers."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,15 @@ SchedulerCa = Annotated[
         "--certificate-authority", help="File with the CA certificate that signed the scheduler's certificate."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    """Which scheduler's read API is asked, if any, and as whom."""
+
+    scheduler: SchedulerUrl = None
+    token_file: SchedulerTokenFile = None
+    certificate_authority: SchedulerCa = None
 
 
 def read_api_of(
