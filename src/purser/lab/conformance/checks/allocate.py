@@ -7,6 +7,7 @@ from typing import Any
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
+from purser.lab.conformance.several import check_two_responses
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import CallRefused, allocate_request
 
@@ -75,15 +76,7 @@ def _difference(one: Any, other: Any) -> str:
 
 async def _check_two_containers(subject: Subject) -> str | None:
     ids = await subject.healthy()
-    two = allocate_request(ids[:1], ids[1:2] or ids[:1])
-    try:
-        answer = await subject.plugin.ask("Allocate", two)
-    except CallRefused as error:
-        return f"refused, which is harmless because kubelet asks for one container at a time: {error}"
-    if len(answer.container_responses) != 2:
-        responses = counted(len(answer.container_responses), "response")
-        raise CheckFailed(f"one call for two containers returned {responses}")
-    return None
+    return await check_two_responses(subject, "Allocate", allocate_request(ids[:1], ids[1:2] or ids[:1]))
 
 
 async def _check_unknown_id(subject: Subject) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from purser.core.wording import counted
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
+from purser.lab.conformance.several import check_two_responses
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import CallRefused, preferred_request
 
@@ -80,14 +81,7 @@ async def _check_two_containers(subject: Subject) -> str | None:
     available = await subject.healthy()
     size = subject.size(available)
     request = preferred_request((available, size, ()), (available, size, ()))
-    try:
-        answer = await subject.plugin.ask("GetPreferredAllocation", request)
-    except CallRefused as error:
-        return f"refused, which is harmless because kubelet asks for one container at a time: {error}"
-    if len(answer.container_responses) != 2:
-        responses = counted(len(answer.container_responses), "response")
-        raise CheckFailed(f"one call for two containers returned {responses}")
-    return None
+    return await check_two_responses(subject, "GetPreferredAllocation", request)
 
 
 async def _check_unsatisfiable(subject: Subject) -> str:
