@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, OutputFormat, dump, fail, print_table
+from purser.cli.progress_bars import progress_bars
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from purser.core.decisions import DecisionDifference, Outcome
 
 HELP = """Repeat the decisions in a decision log, and show which decisions differ.
@@ -83,11 +86,12 @@ def _differences(paths: "Sequence[Path]", replayer: Any, unreadable: list[str]) 
     """Of all files; ``unreadable`` gets a sentence for each that cannot be read to its end."""
     from purser.core.decisions import DecisionLogError, Reader
 
-    with _Progress(paths) as progress:
+    with progress_bars() as bars:
+        bytes_read = _BytesRead(bars, paths)
         for path in paths:
             try:
                 with path.open("rb") as file:
-                    reader = Reader(progress.counted(file))
+                    reader = Reader(bytes_read.counted(file))
                     for record in reader:
                         difference = replayer.take(reader, record)
                         if difference is not None:
@@ -98,27 +102,13 @@ def _differences(paths: "Sequence[Path]", replayer: Any, unreadable: list[str]) 
                 unreadable.append(f"cannot read {path}: {error.strerror}")
 
 
-class _Progress:
-    """A bar over the bytes of all files, on a terminal and nowhere else."""
+class _BytesRead:
+    """Of all files together, as a bar."""
 
-    def __init__(self, paths: "Sequence[Path]") -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-        self._progress = Progress(
-            *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
-        )
-        self._bar = self._progress.add_task("replay", total=sum(map(_size, paths)))
+    def __init__(self, bars: "Progress", paths: "Sequence[Path]") -> None:
+        self._bars = bars
+        self._bar = bars.add_task("replay", total=sum(map(_size, paths)))
         self._reads = self._bytes = 0
-
-    def __enter__(self) -> "_Progress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
     def counted(self, file: BinaryIO) -> Any:
         """The file's ``read``, which moves the bar."""
@@ -127,7 +117,7 @@ class _Progress:
             found = file.read(size)
             self._reads, self._bytes = self._reads + 1, self._bytes + len(found)
             if not self._reads % _READS_PER_LOOK:
-                self._progress.update(self._bar, completed=self._bytes)
+                self._bars.update(self._bar, completed=self._bytes)
             return found
 
         return read

@@ -11,6 +11,7 @@ import typer
 
 from purser.cli.cluster_source import FromFile, ask_cluster, objects_of_file
 from purser.cli.output import MISUSED, DocumentFormat, OutputFormat, dump, fail, is_writable, os_error_text, write_text
+from purser.cli.progress_bars import progress_bars
 from purser.cli.simulate_table import print_table
 
 if TYPE_CHECKING:
@@ -269,8 +270,14 @@ def _run(read: "SimWorkload", tasks: "list[Task]", jobs: int | None) -> "list[An
 
     choose_kernels()
     try:
-        with _Progress(tasks) as progress:
-            return run_all(read, tasks, jobs or fitting_jobs(tasks), progress.show)
+        with progress_bars() as bars:
+            shown = [bars.add_task(f"{task.policy}, {task.order.label}", total=len(task.order.pods)) for task in tasks]
+            return run_all(
+                read,
+                tasks,
+                jobs or fitting_jobs(tasks),
+                lambda place, events: bars.update(shown[place], completed=events),
+            )
     except ValueError as error:
         fail(str(error), MISUSED)
     except (LostProcess, SolverError) as error:
@@ -279,34 +286,6 @@ def _run(read: "SimWorkload", tasks: "list[Task]", jobs: int | None) -> "list[An
         fail(f"cannot write the decision log: {os_error_text(error)}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-class _Progress:
-    """A bar for each run, on a terminal and nowhere else."""
-
-    def __init__(self, tasks: "list[Task]") -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-        self._progress = Progress(
-            *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
-        )
-        self._bars = [
-            self._progress.add_task(f"{task.policy}, {task.order.label}", total=len(task.order.pods)) for task in tasks
-        ]
-
-    def __enter__(self) -> "_Progress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, place: int, events: int) -> None:
-        """So many events of a run are done."""
-        self._progress.update(self._bars[place], completed=events)
 
 
 def _print(read: "SimWorkload", runs: "list[AnyRun]", output: SimulationFormat) -> None:
