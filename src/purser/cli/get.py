@@ -25,7 +25,7 @@ from purser.cli.groups import PluralCommands
 from purser.cli.option_groups import grouped
 from purser.cli.options import ClusterOptions, OutputOption
 from purser.cli.output import FAILED, MISUSED, Column, OutputFormat, fail, show
-from purser.cli.read_api import SchedulerNamespace, SchedulerOptions
+from purser.cli.read_api import SchedulerNamespace, SchedulerOptions, refuse_namespace_alone
 
 if TYPE_CHECKING:
     from purser.cli.get_tables import NamespaceRow
@@ -135,7 +135,8 @@ def gpus(
     """Print the GPUs of the cluster."""
     from purser.cli import get_tables, shown_state
 
-    source = source_of(cluster, asked, _of_scheduler(namespace, asked), selector=selector, nodes=node, shows_gpus=True)
+    refuse_namespace_alone(namespace, asked.scheduler)
+    source = source_of(cluster, asked, namespace, selector=selector, nodes=node, shows_gpus=True)
     if view is GpuView.GPUSHARE:
         if any((node, model, state, selector, table.sort_by, table.watch, table.no_headers)):
             fail("--view gpushare shows all nodes and cannot be used with options that filter or sort rows", MISUSED)
@@ -223,7 +224,8 @@ def nodes(
             row for row in found if model is None or any(has_model(s.device.model, model) for s in row.node.devices)
         ]
 
-    source = source_of(cluster, asked, _of_scheduler(namespace, asked), selector=selector, nodes=node, shows_gpus=True)
+    refuse_namespace_alone(namespace, asked.scheduler)
+    source = source_of(cluster, asked, namespace, selector=selector, nodes=node, shows_gpus=True)
     empty = _nothing("node", source, is_chosen=any((node, model, selector)))
     document = get_tables.node_document if source.api is None else shown_state.state_node_document
     _present(source, table, output, rows, lambda _: get_tables.node_columns(), document, empty)
@@ -243,7 +245,8 @@ def namespaces(
     """Print the namespaces that hold GPUs, wait for GPUs or have a GPU quota."""
     from purser.cli import get_tables
 
-    source = source_of(cluster, asked, _of_scheduler(namespace, asked))
+    refuse_namespace_alone(namespace, asked.scheduler)
+    source = source_of(cluster, asked, namespace)
     columns, document = get_tables.namespace_columns(), get_tables.namespace_document
     found = _namespace_rows(source) if source.api is None else _namespace_rows_of_state(source, source.api)
     rows = sort_rows(found, columns, sort_by)
@@ -278,13 +281,6 @@ def _nothing(what: str, source: GetSource, *, is_chosen: bool) -> str:
     """What is said where no GPU or node is shown. ``is_chosen``: whether options choose some of them."""
     shown = " shown to you" if source.api is not None and source.api.namespace else ""
     return f"No {what}{shown} matches." if is_chosen else f"No node{shown} has published GPUs."
-
-
-def _of_scheduler(namespace: str | None, asked: SchedulerOptions) -> str | None:
-    """The namespace whose part of the scheduler's state is read."""
-    if namespace is not None and asked.scheduler is None:
-        fail("--namespace requires --scheduler", MISUSED)
-    return namespace
 
 
 def _present(

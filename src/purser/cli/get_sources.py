@@ -47,7 +47,7 @@ def source_of(
     """What the options say together; ends the command where they do not go together. ``namespace``: whose part of the
     scheduler's state to read."""
     api = read_api_of(asked.scheduler, asked.token_file, asked.certificate_authority, namespace)
-    refuse_both_sources(api, cluster.kubeconfig, cluster.context)
+    refuse_both_sources(asked.scheduler, cluster.kubeconfig, cluster.context)
     if api is not None and selector is not None:
         fail(
             "--scheduler cannot be used with --selector, because the read API does not have all labels of nodes: use "

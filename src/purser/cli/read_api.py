@@ -64,10 +64,16 @@ def read_api_of(
     return ReadApi(url, token_from_file(token_file), ca_file, namespace or "")
 
 
-def refuse_both_sources(api: "ReadApi | None", kubeconfig: Path | None, context: str | None) -> None:
+def refuse_both_sources(scheduler: str | None, kubeconfig: Path | None, context: str | None) -> None:
     """End the command where the scheduler and the API server are to be asked for the same."""
-    if api is not None and (kubeconfig is not None or context is not None):
+    if scheduler is not None and (kubeconfig is not None or context is not None):
         fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
+
+
+def refuse_namespace_alone(namespace: str | None, scheduler: str | None) -> None:
+    """End the command where a namespace is named, of which only the scheduler has a part."""
+    if namespace is not None and scheduler is None:
+        fail("--namespace requires --scheduler", MISUSED)
 
 
 def read_state(api: "ReadApi") -> "ClusterState":

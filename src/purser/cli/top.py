@@ -19,6 +19,7 @@ from purser.cli.read_api import (
     read_api_of,
     read_state,
     refuse_both_sources,
+    refuse_namespace_alone,
 )
 from purser.top.view_names import TITLES, TopView
 
@@ -65,9 +66,8 @@ def top(
 ) -> None:
     """Show it."""
     api = read_api_of(scheduler, token_file, certificate_authority, namespace)
-    if api is None and namespace is not None:
-        fail("--namespace requires --scheduler", MISUSED)
-    refuse_both_sources(api, kubeconfig, context)
+    refuse_namespace_alone(namespace, scheduler)
+    refuse_both_sources(scheduler, kubeconfig, context)
     if output is not None and not once:
         fail("--output requires --once", MISUSED)
     from purser.cli.kernels import choose_kernels

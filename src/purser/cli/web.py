@@ -9,7 +9,14 @@ import typer
 
 from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, fail
-from purser.cli.read_api import SchedulerCa, SchedulerNamespace, SchedulerTokenFile, SchedulerUrl, read_api_of
+from purser.cli.read_api import (
+    SchedulerCa,
+    SchedulerNamespace,
+    SchedulerTokenFile,
+    SchedulerUrl,
+    read_api_of,
+    refuse_both_sources,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -73,8 +80,7 @@ def web(
 ) -> None:
     """Serve the pages until stopped."""
     has_logins = scheduler is not None and token_file is None
-    if scheduler is not None and (kubeconfig is not None or context is not None):
-        fail("--scheduler cannot be used with --kubeconfig or --context", MISUSED)
+    refuse_both_sources(scheduler, kubeconfig, context)
     if namespace is not None and (scheduler is None or has_logins):
         fail("--namespace requires --scheduler and --token-file", MISUSED)
     if not _is_loopback(address) and not has_logins:
