@@ -604,7 +604,7 @@ class RangeAnswer:
     """What a Prometheus answers, whatever it is asked."""
 
     def __init__(self, data: bytes) -> None:
-        self._found = prometheus._range_answers.read(data).data.result
+        self._found = prometheus._range_answer_reader.read(data).data.result
 
     async def ask_range(self, *_: object) -> object:
         return [(each.metric, [(at, float(value)) for at, value in each.values]) for each in self._found]

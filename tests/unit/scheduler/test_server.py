@@ -162,7 +162,11 @@ async def test_the_names_of_very_many_nodes_are_taken(served):
         ("filter", {"Pod": {"spec": []}, "NodeNames": []}, "Pod cannot be read"),
         ("bind", {"PodName": "p"}, "are all required"),
         ("preempt", {"Pod": POD, "NodeNameToVictims": {}}, "nodeCacheCapable"),
-        ("preempt", {"Pod": {"metadata": {"name": "p"}}, "NodeNameToMetaVictims": {}}, "metadata.name are both required"),
+        (
+            "preempt",
+            {"Pod": {"metadata": {"name": "p"}}, "NodeNameToMetaVictims": {}},
+            "metadata.name are both required",
+        ),
     ],
     ids=str,
 )

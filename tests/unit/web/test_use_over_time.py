@@ -276,8 +276,8 @@ async def test_large_answers_are_read_beside_the_event_loop(monkeypatch):
             threads.append(threading.current_thread())
             return known.read(body)
 
-    known = prometheus._range_answers
-    monkeypatch.setattr(prometheus, "_range_answers", Reader())
+    known = prometheus._range_answer_reader
+    monkeypatch.setattr(prometheus, "_range_answer_reader", Reader())
     async with used() as (client, _, _):
         await text_of(client, "/use?since=1h")
     assert threads and threading.main_thread() not in threads
