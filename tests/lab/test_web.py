@@ -194,7 +194,7 @@ async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
                 await a_quota_is_full(lab.client)
                 await tab.shows("td", "4,000 of 5,000 MiB")
                 await tab.shows("td", "team-a/holds (4,000 MiB)")
-                await tab.shows("section p", "The only pod that holds 1,000 to 4,000 MiB of 1 GPU now had waited")
+                await tab.shows("section p", "The only pod known to hold 1,000 to 4,000 MiB of 1 GPU now had waited")
                 picky = share("picky", 1000)
                 picky["spec"]["nodeSelector"] = {"disk": "ssd"}
                 await lab.client.create(PODS, picky)

@@ -43,6 +43,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """What kube-scheduler was told."""
     suggestion: str = ""
     """By which change of its own it would fit, as `PodAdvisor` found; empty: none is known."""
+    fits: bool = False
+    """Whether kube-scheduler asked last about nodes of which one takes it; else it has not asked, or none does."""
     last_message: str = ""
     """What kube-scheduler said last of it, whoever refused it: the pod itself has it. Empty: nothing yet."""
     gated: str = ""
@@ -147,6 +149,7 @@ class PendingPods:
                 pod,
                 reason=counts[0][0] if counts else PendingReason.KUBE_SCHEDULER,
                 nodes_by_reason=counts,
+                fits=not counts,
                 message=self._messages.recall(message, lambda: message),
                 suggestion=self._messages.recall(suggestion, lambda: suggestion),
             )
@@ -161,10 +164,10 @@ class PendingPods:
     def forget_reasons(self) -> None:
         """Nobody asks this replica any more, or it reads the cluster anew: what it found is of another time."""
         for uid, pod in self._pods.items():
-            if pod.nodes_by_reason or pod.message or pod.suggestion:
+            if pod.nodes_by_reason or pod.message or pod.suggestion or pod.fits:
                 plain = _plain_reason(pod.gated)
                 self._pods[uid] = msgspec.structs.replace(
-                    pod, reason=plain, nodes_by_reason=(), message="", suggestion=""
+                    pod, reason=plain, nodes_by_reason=(), fits=False, message="", suggestion=""
                 )
 
     def totals(self) -> dict[tuple[str, str], PendingTotals]:

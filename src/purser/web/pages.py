@@ -200,6 +200,7 @@ class Pages:
             "name": name,
             "grant": grant,
             "waiting": waiting,
+            "from_scheduler": state.replica is not None,
             "why": why,
             "others": others,
             "quotas": quotas,
@@ -226,6 +227,7 @@ class Pages:
             "namespace": _namespace(request),
             "total": sum(len(group.pods) for group in groups),
             "all": len(state.waiting),
+            "from_scheduler": state.replica is not None,
             "find": find,
             "closed": closed_nodes(state),
         }

@@ -11,7 +11,7 @@ from operator import add, attrgetter
 from typing import NamedTuple
 
 from purser.core.kubernetes.times import parsed
-from purser.core.model import WHOLE_PERCENT
+from purser.core.model import WHOLE_PERCENT, DeviceMode
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.phases import largest
 from purser.core.state import ClusterState, StateAsk, StateContainer, StateGpu, StateGrant, StateWaiting
@@ -25,6 +25,8 @@ MAX_KINDS = 3
 MAX_CLOCK_SKEW_S = 60
 """By how much a node's clock may be behind the API server's. Whoever started longer before it was created is left
 out."""
+_IN_EQUAL_PARTS = (DeviceMode.TIME_SLICING, DeviceMode.MPS)
+"""Who asks for a GPU that is handed out so, and for no amount, gets a part."""
 _ALIKE = 2
 """A share is like another one of at least a half and at most twice its memory."""
 
@@ -158,7 +160,7 @@ def _held(grant: StateGrant, gpus: Mapping[str, StateGpu], sizes: Collection[int
             gpu = gpus.get(share.gpu)
             if gpu is None:
                 return None
-            kinds.add((gpu.resource, share.cores_percent >= WHOLE_PERCENT))
+            kinds.add((gpu.resource, share.cores_percent >= WHOLE_PERCENT or gpu.mode in _IN_EQUAL_PARTS))
             memory_mib = max(memory_mib, share.memory_mib)
             memory_percent = max(memory_percent, 100 * share.memory_mib / (gpu.memory_mib or 1))
     if len(kinds) != 1:

@@ -59,8 +59,29 @@ def draw(random: Random, version: str) -> Case:
     return Case(node, devices, steps)
 
 
+_PAIRS = (
+    CpuOptions(distribute_cpus_across_numa=True, align_by_socket=True),
+    CpuOptions(distribute_cpus_across_numa=True, align_by_socket=True, full_pcpus_only=True),
+    CpuOptions(distribute_cpus_across_numa=True, full_pcpus_only=True),
+)
+"""What depends on one another: too rare by chance."""
+
+
+def draw_spread(random: Random, version: str) -> Case:
+    """A node with four NUMA nodes whose kubelet spreads CPUs over those of one socket, where it can."""
+    while len((case := draw(random, version)).node.machine.numa_nodes) < 4:
+        pass
+    config = msgspec.structs.replace(
+        case.node.config,
+        topology_policy=random.choice([TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT]),
+        cpu_policy=CpuPolicy.STATIC,
+        cpu_options=random.choice(_PAIRS[:2]),
+    )
+    return msgspec.structs.replace(case, node=msgspec.structs.replace(case.node, config=config))
+
+
 def _machine(random: Random) -> Machine:
-    nodes, per_node, threads = random.choice([1, 2, 2, 2, 4]), random.choice([4, 8]), random.choice([1, 2])
+    nodes, per_node, threads = random.choice([1, 2, 2, 4, 4]), random.choice([4, 8]), random.choice([1, 2])
     nodes_per_socket = random.choice([1, 2])
     cpus = tuple(
         Cpu(
@@ -95,6 +116,8 @@ def _config(random: Random, version: str, machine: Machine) -> KubeletConfig:
 
 def _cpu_options(random: Random) -> CpuOptions:
     """None, one or two; many pairs keep a kubelet from starting."""
+    if random.random() < 0.2:
+        return random.choice(_PAIRS)
     names = [name for name in random.choices(CpuOptions.__struct_fields__, k=2) if random.random() < 0.4]
     return CpuOptions(**dict.fromkeys(names, True))
 

@@ -198,7 +198,7 @@ def test_of_a_pod_that_fits_its_own_schedulers_last_message_is_told(others):
     assert [each.message for each in Overview(objects).complete().waiting] == [
         "fits on 1 node now (n); last message from purser-scheduler: 0/1 nodes are available: x",
         "fits on 1 node now (n); last message from purser-scheduler: 2\N{REPLACEMENT CHARACTER}",
-        "fits on 1 node now (n): purser-scheduler has not tried the pod yet",
+        "fits on 1 node now (n); purser-scheduler has said nothing about the pod yet",
     ]
 
 

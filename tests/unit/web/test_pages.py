@@ -9,7 +9,16 @@ from structlog.testing import capture_logs
 from tests.unit.top.states import cluster, details, gpu, grant, node, waiting
 from tests.waiting import limit as waiting_limit
 
-from purser.core.state import ADVICE, MAX_LINKED_GPUS, NodeDetails, StateEvent, StateGpuHealth, StateReason, StateStep
+from purser.core.state import (
+    ADVICE,
+    MAX_LINKED_GPUS,
+    NodeDetails,
+    StateEvent,
+    StateGpuHealth,
+    StateReason,
+    StateReplica,
+    StateStep,
+)
 from purser.kube import KubeError
 from purser.web import pages
 from purser.web.access import is_local_host
@@ -295,13 +304,23 @@ async def test_where_kube_scheduler_refuses_a_pod_the_changes_are_on_the_pods_pa
     why = StateReason("kube-scheduler", "TaintToleration", 2, 0, "")
     unasked = msgspec.structs.replace(waiting("theirs", "KubeScheduler"), reasons=())
     theirs = (unasked, msgspec.structs.replace(waiting("read", "Taint"), reasons=(why,)))
-    async with served(Source(cluster((node("n"),), (), (*theirs, waiting("ours"))))) as (client, _):
+    state = msgspec.structs.replace(
+        cluster((node("n"),), (), (*theirs, waiting("ours"))), replica=StateReplica("", True, "")
+    )
+    async with served(Source(state)) as (client, _):
         text = await text_of(client, "/waiting")
         for name in ("theirs", "read"):
             assert f'<a href="/pods/default/{name}">see the pod&#39;s page</a></td>' in text.replace("'", "&#39;")
         assert text.count(">none known yet</td>") == 1
         for name, told in (("theirs", True), ("read", False), ("ours", False)):
             assert ("also asks kube-scheduler" in await text_of(client, f"/pods/default/{name}")) == told
+
+
+async def test_where_no_scheduler_is_asked_a_pod_that_only_kube_scheduler_holds_fits():
+    fits = msgspec.structs.replace(waiting("fits", "KubeScheduler"), reasons=())
+    async with served(Source(cluster((node("n"),), (), (fits,)))) as (client, _):
+        assert ">it fits now</td>" in await text_of(client, "/waiting")
+        assert "also asks kube-scheduler" not in await text_of(client, "/pods/default/fits")
 
 
 async def test_waiting_pods_are_searched_by_namespace_and_name():

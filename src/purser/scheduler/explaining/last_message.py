@@ -28,9 +28,8 @@ def last_advice(pod: Pod) -> str:
 
 
 def with_last_message(fact: str, scheduler: str, last: str) -> str:
-    """The sentence on a pod that Purser does not refuse: ``fact`` says so. ``scheduler``: its own; ``last``: what that
-    said of it, empty: nothing yet."""
+    """The sentence on a pod that Purser does not refuse: ``fact`` says so, empty: it has not been asked. ``scheduler``:
+    the pod's own; ``last``: what that said of it, empty: nothing yet."""
     scheduler = scheduler or DEFAULT_SCHEDULER
-    return (
-        f"{fact}; last message from {scheduler}: {last}" if last else f"{fact}: {scheduler} has not tried the pod yet"
-    )
+    said = f"last message from {scheduler}: {last}" if last else f"{scheduler} has said nothing about the pod yet"
+    return f"{fact}; {said}" if fact else said

@@ -48,7 +48,7 @@ MAX_SCOPES = 4096
 """Namespaces' documents of which it is remembered since when they have been as they are."""
 MAX_DOCUMENTS = 64
 """Namespaces' documents that are kept, until something changes."""
-_NOT_REFUSED = "Purser has not rejected the pod"
+_FITS = "Purser did not reject the pod when kube-scheduler last asked"
 _NODES_AT_ONCE = 16
 _PODS_AT_ONCE = 256
 """Between two turns of the event loop: one to three milliseconds' work."""
@@ -297,4 +297,5 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
 
 
 def _message(pod: PendingPod, scheduler: str) -> str:
-    return pod.message or pod.gated or with_last_message(_NOT_REFUSED, scheduler, pod.last_message)
+    fact = _FITS if pod.fits else ""
+    return pod.message or pod.gated or with_last_message(fact, scheduler, pod.last_message)

@@ -67,7 +67,7 @@ async def test_a_document_has_nodes_grants_and_what_waits_and_why(world):
     assert {waits.message} == set(answer.failed_nodes.values()), "the words of the event"
     assert sum(each.nodes for each in waits.reasons) == 2
     assert [by_name[name].suggestion for name in ("large", "new", "odd")] == ["it asked for less", "", ""]
-    assert by_name["new"].message.startswith("Purser has not rejected the pod")
+    assert by_name["new"].message == "purser-scheduler has said nothing about the pod yet"
     assert by_name["odd"].reason == "InvalidRequest"
     assert "16Gi" in by_name["odd"].message
 
@@ -93,15 +93,19 @@ async def test_of_a_pod_that_kube_scheduler_itself_refuses_its_last_message_is_t
         )
         await eventually(lambda: dict(world.extender.pending.pods())[pod.metadata.uid].last_message == message)
 
-    fact = "Purser has not rejected the pod"
-    assert await told() == ("KubeScheduler", f"{fact}: purser-scheduler has not tried the pod yet")
+    assert await told() == ("KubeScheduler", "purser-scheduler has said nothing about the pod yet")
     for message in ("0/1 nodes are available: 1 Insufficient cpu.", "0/2 nodes are available: 2 Insufficient cpu."):
         await say(message)
-        assert await told() == ("KubeScheduler", f"{fact}; last message from purser-scheduler: {message}")
+        assert await told() == ("KubeScheduler", f"last message from purser-scheduler: {message}")
+    world.extender.pending.judged(pod.metadata.uid, {})
+    fact = "Purser did not reject the pod when kube-scheduler last asked"
+    assert await told() == ("KubeScheduler", f"{fact}; last message from purser-scheduler: {message}")
     world.extender.pending.judged(pod.metadata.uid, {"CardInsufficientMemory": 1}, "of Purser's own")
     assert await told() == ("CardInsufficientMemory", "of Purser's own")
     world.extender.pending.forget_reasons()
-    assert (await told())[1].endswith(message), "the pod still has it"
+    refused = "0/2 nodes are available: 2 GPUs are too small. preemption: none."
+    await say(refused)
+    assert (await told())[1] == f"last message from purser-scheduler: {refused}", "it may have been Purser's refusal"
 
 
 async def test_a_pod_with_scheduling_gates_waits_for_these_until_they_are_removed(world):
@@ -122,7 +126,7 @@ async def test_a_pod_with_scheduling_gates_waits_for_these_until_they_are_remove
     await eventually(lambda: not dict(world.extender.pending.pods())[pod.metadata.uid].gated)
     reason, message = await told()
     assert reason == "KubeScheduler"
-    assert message.startswith("Purser has not rejected the pod")
+    assert message.startswith("last message from purser-scheduler: ")
 
 
 async def test_a_replica_that_places_no_pods_gives_no_reasons_and_says_who_does():

@@ -61,10 +61,10 @@ class _Nodes(NamedTuple):
     free: Sequence[int]
     """CPUs."""
     sockets: Sequence[frozenset[int]] | None
-    """Of each node; None: no matter."""
+    """Of each node; None: without align-by-socket."""
 
     def in_one_socket(self, nodes: Sequence[int]) -> bool:
-        """Whether these nodes are; no where sockets do not matter."""
+        """Whether these nodes are; False without align-by-socket."""
         return self.sockets is not None and len(frozenset().union(*(self.sockets[node] for node in nodes))) <= 1
 
 
@@ -80,7 +80,7 @@ def take_distributed(
     counted_errors: bool,
 ) -> CpuSet:
     """``count`` of the available CPUs in groups of ``group`` (takeByTopologyNUMADistributed); ``limits_shares``:
-    `Behaviour.limits_numa_shares`, without which ``by_socket`` changes nothing.
+    `Behaviour.limits_numa_shares`; ``by_socket``: align-by-socket, where kubelet heeds it here.
 
     Raises `NotTakenError`."""
 
@@ -96,7 +96,7 @@ def take_distributed(
         raise shortage_error(count, available, counted=counted_errors)
     nodes = sorted_numa_nodes(tally)
     free = [(node & tally.free).bit_count() for node in nodes]
-    sockets = [_sockets_of(topology, node) for node in nodes] if by_socket and limits_shares else None
+    sockets = [_sockets_of(topology, node) for node in nodes] if by_socket else None
     request = _Request(count, group)
     for width in _widths(topology, request, len(nodes)):
         choice = _best_choice(_Nodes(free, sockets), request, width)

@@ -22,7 +22,7 @@ def take_cpus(
             count,
             topology.cpus_per_core if options.full_pcpus_only else 1,
             is_spread=options.distribute_cpus_across_cores,
-            by_socket=options.align_by_socket,
+            by_socket=options.align_by_socket and behaviour.limits_numa_shares,
             limits_shares=behaviour.limits_numa_shares,
             counted_errors=behaviour.counts_cpus_in_errors,
         )

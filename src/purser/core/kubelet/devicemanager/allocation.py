@@ -70,12 +70,12 @@ def allocate(
     Resources go by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
     """
     rules = behaviour(node.config.parsed_version)
-    is_stale = active is not None
+    not_freed = active
     for resource, required in sorted(container.limits.items()):
         if not is_device_resource(state.devices, resource):
             continue
-        if is_stale and active is not None:
-            state, is_stale = replace(state, devices=free_all_but(state.devices, active)), False
+        if not_freed is not None:
+            state, not_freed = replace(state, devices=free_all_but(state.devices, not_freed)), None
         mine = reusable.get(resource, frozenset())
         want = DeviceDemand((pod.uid, container.name), resource, required, hint.mask, mine, is_running)
         choice = yield from devices_to_allocate(rules, state, want)

@@ -24,16 +24,14 @@ def packed(on: Machine, available: str, count: int, **options: bool) -> str:
     return format_cpuset(take_packed(topology_of(node(on)), parse_cpuset(available), count, **options))
 
 
-def distributed(
-    on: Machine, available: str, count: int, group: int = 1, by_socket: bool = False, limits_shares: bool = True
-) -> str:
+def distributed(on: Machine, available: str, count: int, group: int = 1, by_socket: bool = False) -> str:
     found = take_distributed(
         topology_of(node(on)),
         parse_cpuset(available),
         count,
         group,
         by_socket=by_socket,
-        limits_shares=limits_shares,
+        limits_shares=True,
         counted_errors=True,
     )
     return format_cpuset(found)
@@ -52,7 +50,10 @@ def test_distributed_stays_in_one_socket_since_1_37() -> None:
     free = "0-1,4-15"  # the second node's and the third one's CPUs balance best, and are of two sockets
     assert distributed(four_nodes, free, 6) == "4-6,8-10"
     assert distributed(four_nodes, free, 6, by_socket=True) == "8-10,12-14"
-    assert distributed(four_nodes, free, 6, by_socket=True, limits_shares=False) == "4-6,8-10"
+    both = CpuOptions(distribute_cpus_across_numa=True, align_by_socket=True)
+    for version, found in (((1, 36, 3), "4-6,8-10"), ((1, 37, 2), "8-10,12-14")):
+        taken = take_cpus(behaviour(version), both, topology_of(node(four_nodes)), parse_cpuset(free), 6)
+        assert format_cpuset(taken) == found
 
 
 CHOICES = st.fixed_dictionaries(
