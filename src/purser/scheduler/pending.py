@@ -36,7 +36,6 @@ class PendingPod(msgspec.Struct, frozen=True):
     """`node_policy_word`."""
     gpus: int
     """GPUs that it has at once at most, a share counted as one; 0: the request cannot be read."""
-    reason: str = PendingReason.KUBE_SCHEDULER
     nodes_by_reason: tuple[tuple[str, int], ...] = ()
     """On how many nodes it did not fit for each reason, most first; only the replica that places pods knows."""
     message: str = ""
@@ -51,6 +50,13 @@ class PendingPod(msgspec.Struct, frozen=True):
     """Which gates keep kube-scheduler from trying it; empty: none."""
     asks: StateAsk | None = None
     """Of each GPU."""
+
+    @property
+    def reason(self) -> str:
+        """The word of what most nodes lack; of a pod that Purser does not refuse a `PendingReason`."""
+        if self.nodes_by_reason:
+            return self.nodes_by_reason[0][0]
+        return PendingReason.SCHEDULING_GATED if self.gated else PendingReason.KUBE_SCHEDULER
 
 
 class PendingTotals(msgspec.Struct):
@@ -115,9 +121,7 @@ class PendingPods:
         known, said = self._pods[uid], scheduler_message(pod)
         gated = gated_message(pod) if pod.spec.scheduling_gates else ""
         if (known.last_message, known.gated) != (said, gated):
-            was_plain = known.reason in (PendingReason.KUBE_SCHEDULER, PendingReason.SCHEDULING_GATED)
-            reason = _plain_reason(gated) if was_plain else known.reason
-            self._pods[uid] = msgspec.structs.replace(known, last_message=said, gated=gated, reason=reason)
+            self._pods[uid] = msgspec.structs.replace(known, last_message=said, gated=gated)
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod that was deleted; one that is not known changes nothing."""
@@ -147,7 +151,6 @@ class PendingPods:
             counts = tuple(sorted(nodes_by_reason.items(), key=lambda each: (-each[1], each[0])))
             self._pods[uid] = msgspec.structs.replace(
                 pod,
-                reason=counts[0][0] if counts else PendingReason.KUBE_SCHEDULER,
                 nodes_by_reason=counts,
                 fits=not counts,
                 message=self._messages.recall(message, lambda: message),
@@ -165,9 +168,8 @@ class PendingPods:
         """Nobody asks this replica any more, or it reads the cluster anew: what it found is of another time."""
         for uid, pod in self._pods.items():
             if pod.nodes_by_reason or pod.message or pod.suggestion or pod.fits:
-                plain = _plain_reason(pod.gated)
                 self._pods[uid] = msgspec.structs.replace(
-                    pod, reason=plain, nodes_by_reason=(), fits=False, message="", suggestion=""
+                    pod, nodes_by_reason=(), fits=False, message="", suggestion=""
                 )
 
     def totals(self) -> dict[tuple[str, str], PendingTotals]:
@@ -178,11 +180,6 @@ class PendingPods:
                 PendingTotals(Counter([pod.reason]), pod.gpus)
             )
         return found
-
-
-def _plain_reason(gated: str) -> str:
-    """Of a pod that Purser does not refuse."""
-    return PendingReason.SCHEDULING_GATED if gated else PendingReason.KUBE_SCHEDULER
 
 
 def peak_gpu_count(request: PodRequest) -> int:

@@ -278,7 +278,7 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
     """A pod of which there is no message was not refused by Purser; ``knows_why``: as far as a replica knows that
     places pods."""
     if not knows_why:
-        pod = msgspec.structs.replace(pod, reason="", nodes_by_reason=(), message="", suggestion="")
+        pod = msgspec.structs.replace(pod, nodes_by_reason=(), message="", suggestion="")
     reasons = tuple(StateReason("Purser", reason, nodes, 0, "") for reason, nodes in pod.nodes_by_reason)
     return StateWaiting(
         namespace=pod.namespace,
@@ -288,7 +288,7 @@ def _entry(uid: str, pod: PendingPod, scheduler: str, *, knows_why: bool) -> Sta
         scheduler=scheduler,
         priority=pod.priority,
         gpus=pod.gpus,
-        reason=str(pod.reason),
+        reason=str(pod.reason) if knows_why else "",
         message=_message(pod, scheduler) if knows_why else "",
         reasons=reasons,
         suggestion=pod.suggestion,

@@ -62,7 +62,7 @@ def cluster(nodes, held, waiting, disputes, limited=()):
         told = explain({"node-0": refusal}, PodRequest("uid", namespace, name, ()), fleet)
         words = ((str(Reason.DISPUTED), 1),)
         pending[f"{name}-uid"] = PendingPod(
-            namespace, name, "", 0, "", 1, Reason.DISPUTED, words, told, f"{namespace} asks for less", asks=ASKED
+            namespace, name, "", 0, "", 1, words, told, f"{namespace} asks for less", asks=ASKED
         )
     for namespace, node, gpu in disputes:
         node, gpu = node % len(nodes), gpu % nodes[node % len(nodes)]
