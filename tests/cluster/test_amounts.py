@@ -28,6 +28,7 @@ from tests.scenarios.actions import (
     delete,
     eventually,
     inventory,
+    no_gpu_is_left,
     offers,
     pods,
     running,
@@ -92,7 +93,7 @@ async def waiting(cluster: RealScenarioCluster, count: int) -> None:
 async def all_run_once_the_agent_is_back(cluster: RealScenarioCluster, purser: Purser, *, forgotten: bool) -> float:
     """Seconds from the agent's readiness until pods of all words run that came while it was away."""
     await cluster.kill_agent(cluster.gpu_node)
-    await offers(cluster, 0)
+    await no_gpu_is_left(cluster)
     if forgotten:
         await forget_amounts(cluster)
     shares = {**share(2000, 10), PRIORITY: "1"}

@@ -15,7 +15,8 @@ from purser.kube.errors import NotFoundError
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from tests import waiting
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.pods import GPU, Raw
+from tests.scenarios.pods import GPU, Raw, whole
+from tests.scenarios.pods import pod as pod_manifest
 
 T = TypeVar("T")
 
@@ -205,6 +206,27 @@ async def offers(cluster: Cluster, count: int) -> None:
         return True
 
     await eventually(cluster, f"{cluster.gpu_node} offers {count} of {GPU}", probe)
+
+
+async def no_gpu_is_left(cluster: Cluster) -> None:
+    """Wait until kube-scheduler and Purser have heard that the node offers 0 nvidia.com/gpu.
+
+    The API server says so first. A pod of that moment is bound, and kubelet refuses it: the pod that asks here may be
+    one, and is not the test's own.
+    """
+    await offers(cluster, 0)
+    name = "asks-for-a-gpu"
+
+    async def probe() -> bool:
+        conditions = (await pod_named(cluster, name))["status"].get("conditions") or ()
+        return any(each["type"] == "PodScheduled" for each in conditions)
+
+    waits = False
+    while not waits:
+        await create(cluster, pod_manifest(cluster, name, whole()))
+        await eventually(cluster, "kube-scheduler has looked for a node", probe)
+        waits = "nodeName" not in (await pod_named(cluster, name))["spec"]
+        await delete(cluster, name)
 
 
 async def check_books(cluster: Cluster) -> None:

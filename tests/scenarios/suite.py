@@ -30,6 +30,7 @@ from tests.scenarios.actions import (
     has_event,
     hears_of_its_gpu,
     is_running,
+    no_gpu_is_left,
     offers,
     pod_named,
     pods,
@@ -452,7 +453,7 @@ async def test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run(clu
     await running(cluster, ["before"])
     await cluster.kill_agent(cluster.gpu_node)
 
-    await offers(cluster, 0)
+    await no_gpu_is_left(cluster)
     await create(cluster, pod(cluster, "plain", None))
     await cluster.client.create(OWNERS["Deployment"], owner(cluster, "Deployment", "d", share()), cluster.namespace)
     await running(cluster, ["before", "plain"])
