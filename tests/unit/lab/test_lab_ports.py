@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from purser.lab import ports as lab_ports
 from purser.lab.apiserver import ApiServer
 from purser.lab.ports import free_ports, server_ports
 
@@ -13,6 +14,15 @@ def test_ports_are_distinct_and_can_be_had() -> None:
     assert len(set(ports)) == 20
     for port in ports:
         socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_port_is_not_given_again_before_its_server_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    [port] = free_ports(1)
+    [other] = free_ports(1)
+    socket.create_server(("127.0.0.1", other)).close()
+    monkeypatch.setattr(lab_ports, "server_ports", lambda _: [port])
+    with pytest.raises(OSError, match="cannot find 1 free TCP port"):
+        free_ports(1)
 
 
 def test_no_port_is_one_that_a_connection_may_be_given() -> None:
