@@ -41,7 +41,8 @@ class ScoreTable:
 
     def sets(self, fixed: int, others: Bits, missing: int) -> Array:
         """Every set of ``fixed`` and ``missing`` of the others, in ascending order of the others' places."""
-        return (np.array(others, dtype=np.float32) @ _combinations(len(others), missing) + fixed).astype(np.int32)
+        bits = np.array(others, dtype=np.float32)
+        return (_product(bits, _combinations(len(others), missing)) + fixed).astype(np.int32)
 
     def first_best(self, whole: int, sets: Masks) -> tuple[int, int]:
         """The best score of a partition of ``whole`` that holds one of the sets, and the first set that is in one."""
@@ -90,7 +91,7 @@ class ScoreTable:
         bits = np.array(left[1:], dtype=np.int32)
         others = np.broadcast_to(bits, (len(ties), len(bits)))[(ties[:, None] & bits) == 0].reshape(len(ties), -1)
         combined = _combinations(others.shape[1], length - 1)
-        sets = (others.astype(np.float32) @ combined + left[0]).astype(np.int32)
+        sets = (_product(others.astype(np.float32), combined) + left[0]).astype(np.int32)
         rests = (sum(left) ^ ties)[:, None]
         agree = self._best.take(sets) + self._values(rests ^ sets) == self._values(rests)
         some = agree.any(axis=1)
@@ -122,7 +123,7 @@ class ScoreTable:
         rows = 1 + _CHUNK // combined.shape[1]
         for start in range(0, len(masks), rows):
             part = slice(start, start + rows)
-            sets = (others[part] @ combined + fixed[part].sum(axis=1, keepdims=True)).astype(np.int32)
+            sets = (_product(others[part], combined) + fixed[part].sum(axis=1, keepdims=True)).astype(np.int32)
             self._best[masks[part]] = (self._best.take(sets) + self._values(masks[part, None] ^ sets)).max(axis=1)
 
 
@@ -136,6 +137,13 @@ def _first(sets: Array, order: Bits) -> int | None:
 
 def _bits(masks: Array) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = (masks[:, None] >> np.arange(MAX_TABLE_DEVICES)) & 1 == 1
+    return found
+
+
+def _product(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The product of two matrices of finite numbers."""
+    with np.errstate(invalid="ignore"):  # BLAS sets the flag for some of these, too (numpy's issue 24067)
+        found: NDArray[np.float32] = left @ right
     return found
 
 
