@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from purser.core.state import ROLLOUT_VERSION, ClusterState, Rollout, StateEvent, StateStep
 from purser.kube import Clock, ConfigError, KubeError
 from purser.usage import UsageCurves
+from purser.web import rendering
 from purser.web.answers import SEE_LOG_MESSAGE
 from purser.web.cards import Health, cards_of, is_paused, takes_pods
 from purser.web.feed import Feed
@@ -21,7 +22,6 @@ from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
 from purser.web.quotas import quotas_of_groups, quotas_of_pod
-from purser.web.rendering import Renderer
 from purser.web.rollouts import MAX_DISTURBED, active_policy, next_disturbed, operand_names, rollout_rows
 from purser.web.tables import (
     closed_nodes,
@@ -92,7 +92,7 @@ class Pages:
 
     def __init__(self, clock: Clock, history: UsageHistory | None = None) -> None:
         """``history``: how GPUs were used, where there is a Prometheus to ask."""
-        self._clock, self._history, self._renderer = clock, history, Renderer()
+        self._clock, self._history = clock, history
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -304,7 +304,7 @@ class Pages:
         """A template as the answer to a request. ``section``: path of the page at the top that it belongs to, where its
         own path does not say so."""
         feed = request.get(FEED)
-        text = self._renderer.page(
+        text = rendering.page(
             template,
             path=section or request.path,
             where="" if feed is None else feed.where,

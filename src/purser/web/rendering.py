@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -42,42 +43,45 @@ STATUS_CLASSES = {
 MAX_NODES_IN_A_SENTENCE = 10
 
 
-class Renderer:
-    """Fills templates."""
+@cache
+def _environment() -> Environment:
+    """With the templates, each compiled once in a process."""
+    environment = Environment(
+        loader=PackageLoader("purser.web"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        clean=clean,
+        gib=gib,
+        health=health_of,
+        device_name=device_name,
+        mig_profile=mig_profile,
+        shell=lambda word: shlex.quote(clean(word)),
+        without_suggestion=message_without_suggestion,
+        wait=wait_text,
+    )
+    environment.tests["refused_elsewhere"] = is_refused_elsewhere
+    environment.globals.update(
+        health_words=list(Health),
+        status_classes=STATUS_CLASSES,
+        gpu_memory=lambda gpu: HeldAmount(gpu.memory_held_mib, gpu.memory_mib),
+        gpu_cores=lambda gpu: HeldAmount(gpu.cores_held_percent, gpu.cores_percent),
+        most_nodes=MAX_NODES_IN_A_SENTENCE,
+        most_pods=MAX_PODS_OF_A_REASON,
+        version=__version__,
+    )
+    return environment
 
-    def __init__(self) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("purser.web"),
-            autoescape=select_autoescape(default=True),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(
-            clean=clean,
-            gib=gib,
-            health=health_of,
-            device_name=device_name,
-            mig_profile=mig_profile,
-            shell=lambda word: shlex.quote(clean(word)),
-            without_suggestion=message_without_suggestion,
-            wait=wait_text,
-        )
-        self._environment.tests["refused_elsewhere"] = is_refused_elsewhere
-        self._environment.globals.update(
-            health_words=list(Health),
-            status_classes=STATUS_CLASSES,
-            gpu_memory=lambda gpu: HeldAmount(gpu.memory_held_mib, gpu.memory_mib),
-            gpu_cores=lambda gpu: HeldAmount(gpu.cores_held_percent, gpu.cores_percent),
-            most_nodes=MAX_NODES_IN_A_SENTENCE,
-            most_pods=MAX_PODS_OF_A_REASON,
-            version=__version__,
-        )
 
-    def page(self, template: str, *, path: str, where: str, problem: str, now: float, **values: object) -> str:
-        """A whole page. ``path``: where it is; ``where``: what is read; ``now``: seconds since the epoch."""
-        found = self._environment.get_template(template)
-        return found.render(
+def page(template: str, *, path: str, where: str, problem: str, now: float, **values: object) -> str:
+    """A whole page. ``path``: where it is; ``where``: what is read; ``now``: seconds since the epoch."""
+    return (
+        _environment()
+        .get_template(template)
+        .render(
             nav=navigation(path),
             where=where,
             problem=problem,
@@ -85,6 +89,7 @@ class Renderer:
             duration=duration,
             **values,
         )
+    )
 
 
 def navigation(path: str) -> Sequence[NavigationEntry]:

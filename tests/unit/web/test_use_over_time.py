@@ -157,14 +157,15 @@ async def test_the_use_of_all_gpus_of_a_node_is_on_its_page():
 
 
 async def test_a_node_is_shown_without_its_use_where_prometheus_does_not_answer(monkeypatch):
-    monkeypatch.setattr("purser.web.answers._PATIENCE_S", 0.01)
     async with used() as (client, fake, _):
         fake.status = 503
         text = await text_of(client, "/nodes/n?since=1h")
         assert '<p class="notice">' in text and "default/holder" in text and "Reading" not in text
     async with used() as (client, fake, _):
         fake.may_answer.clear()
-        text = await text_of(client, "/nodes/n")
+        with monkeypatch.context() as patched:
+            patched.setattr("purser.web.answers._PATIENCE_S", 0.01)
+            text = await text_of(client, "/nodes/n")
         assert "Reading the last 24h from Prometheus" in text and 'data-refresh-ms="3000"' in text
         assert "default/holder" in text
     async with used() as (client, fake, _):
@@ -356,7 +357,7 @@ async def test_pods_that_a_prometheus_finds_too_many_cost_the_page_nothing_else(
 
 async def test_a_prometheus_that_hangs_keeps_nobody_waiting_for_each_pod(monkeypatch):
     monkeypatch.setattr("purser.web.history._CURVES_TIMEOUT_S", 0.05)
-    monkeypatch.setattr("purser.web.answers._PATIENCE_S", 0.5)
+    monkeypatch.setattr("purser.web.answers._PATIENCE_S", 10)
     async with used() as (_, fake, history):
         fake.may_answer.clear()
         found = await asyncio.gather(*(history.of_pod("default", f"p-{number}", "1h") for number in range(40)))
