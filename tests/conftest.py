@@ -1,15 +1,19 @@
 """What holds for every test."""
 
+import functools
 import gc
 import os
 import sys
 import tempfile
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+import typer.main
+import typer.testing
 
 from purser.core.placement import kernels
 from purser.lab.in_memory import folder_in_memory
@@ -25,6 +29,8 @@ if not tiers.IS_LONG:  # numba compiles for ten seconds, and each worker by itse
     os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # what it would compile runs as Python in tests of its kernels
     # aiohttp reads all of the system's authorities as it is imported, in each process; nothing here needs one.
     os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+# The whole tree of commands, which takes longer than most of them do; a process of `purser` makes it once, too.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 # Before the first import of grpc: what a test starts needs no gRPC between fork and exec.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported by those tests alone that need it
@@ -33,6 +39,7 @@ if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", choices=["unit", "lab"], help="run the files of this lane alone (tests/gate/lanes.py)")
+    parser.addoption("--part", default="1/1", metavar="K/N", help="run the Kth of N parts of the files alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,8 +65,12 @@ def pytest_timeout_cancel_timer() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not collection_path.match("test_*.py"):
+        return None
     lane = config.getoption("--lane")
-    is_of_another = lane and collection_path.match("test_*.py") and lane_of(collection_path) != lane
+    part, parts = map(int, config.getoption("--part").split("/"))
+    place = zlib.crc32(bytes(collection_path.relative_to(config.rootpath))) % parts
+    is_of_another = place != part - 1 or (lane and lane_of(collection_path) != lane)
     return True if is_of_another else None
 
 

@@ -20,7 +20,7 @@ RESULTS = REPOSITORY / ".gate"
 """Ignored by git: reports of the last run of each lane, their seconds, and the last commit that passed."""
 
 
-_FAST_OPTIONS = ("-m", "not gate", "-r", "fE")
+_FAST_OPTIONS = ("-q", "-m", "not gate", "-r", "fE")
 """A newcomer sees what failed. What was skipped is a number in the table."""
 
 

@@ -50,14 +50,18 @@ STATIC = Lane(
 )
 
 
-def _unit(workers: int) -> Run:
-    return _pytest("--lane=unit", f"-n{workers}", *BY_FILE, timeout_s=1200)
+UNIT = tuple(_pytest("--lane=unit", f"--part={part}/3", timeout_s=1200) for part in (1, 2, 3))
+"""Processes without a controller: to report each of ten thousand short tests to one takes as long as the test."""
 
 
-LAB = Lane("lab", (_pytest("--lane=lab", "-n4", *BY_FILE, *IN_ORDER, timeout_s=1800),), second_try=True)
+def _lab(workers: int) -> Lane:
+    tests = _pytest("--lane=lab", f"-n{workers}", *BY_FILE, *IN_ORDER, timeout_s=1800)
+    return Lane("lab", (tests,), second_try=True)
+
+
 _COMPARED = "tests/unit/core/placement/policies/test_purser_small_fleets.py"
 """Policies with one another, by whole simulations: both kernels score alike, which others of these tests show."""
-NUMPY = _pytest("tests/unit/core/placement", f"--ignore={_COMPARED}", "-n2", timeout_s=600, PURSER_KERNELS="numpy")
+NUMPY = _pytest("tests/unit/core/placement", f"--ignore={_COMPARED}", timeout_s=600, PURSER_KERNELS="numpy")
 """Placement as it decides where numba is not installed."""
 
 
@@ -77,13 +81,13 @@ def _cluster(name: str, *arguments: str, **environment: str) -> Lane:
 
 GATE = (
     STATIC,
-    Lane("unit", (_unit(2), NUMPY)),
-    LAB,
+    Lane("unit", (*UNIT, NUMPY), at_once=3),
+    _lab(4),
     _cluster("cluster"),
     _cluster("oldest", "-m", "oldest", KUBERNETES="1.20.2"),
 )
-FAST = (Lane("unit", (_unit(3),)), LAB)
-"""What `make test` runs, side by side: the lab's tests wait for much, and leave room for a third worker."""
+FAST = (Lane("unit", UNIT, at_once=3), _lab(4))
+"""What `make test` runs, side by side: the lab's tests wait for much."""
 
 
 def lane_of(file: Path) -> str:

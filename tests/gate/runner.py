@@ -30,6 +30,10 @@ TESTS_FAILED = 1
 """Pytest's exit status when it ran to its end and some tests failed; of others a second try shows nothing."""
 
 
+_Outcome = tuple[Report, tuple[Failure, ...]]
+"""Of one run: what it came to, and the tests that failed first and passed alone."""
+
+
 @dataclass(frozen=True)
 class LaneResult:
     """What a lane came to."""
@@ -70,29 +74,31 @@ class Runner:
         self._print(f"\n=== {lane.name} ({time.strftime('%T')})")
         started, folder = time.monotonic(), self.folder / lane.name
         folder.mkdir(parents=True, exist_ok=True)
-        reports: list[Report] = []
-        flaky: tuple[Failure, ...] = ()
+        outcomes: list[_Outcome] = []
         if lane.at_once > 1:
             with ThreadPoolExecutor(lane.at_once) as pool:
-                reports = list(pool.map(self._quiet, lane.runs))
+                outcomes = list(pool.map(lambda each: self._one(lane, folder, *each), enumerate(lane.runs, start=1)))
         else:
             for number, run in enumerate(lane.runs, start=1):
-                if run.command[:3] != PYTEST:
-                    reports.append(self._loud(run))
-                    if reports[-1].failures:  # what follows needs it
-                        break
-                    continue
-                report, passed_alone = self._tests(run, folder / f"{lane.name}-{number}", lane.second_try)
-                reports.append(report)
-                flaky += passed_alone
+                outcomes.append(self._one(lane, folder, number, run))
+                if outcomes[-1][0].failures and run.command[:3] != PYTEST:  # what follows needs it
+                    break
+        reports = [report for report, _ in outcomes]
         return LaneResult(
             lane.name,
             sum(report.passed for report in reports),
             sum(report.skipped for report in reports),
             tuple(failure for report in reports for failure in report.failures),
-            flaky,
+            tuple(failure for _, flaky in outcomes for failure in flaky),
             time.monotonic() - started,
         )
+
+    def _one(self, lane: Lane, folder: Path, number: int, run: Run) -> _Outcome:
+        if run.command[:3] != PYTEST:
+            return (self._quiet if lane.at_once > 1 else self._loud)(run), ()
+        name = f"{lane.name}-{number}"
+        runner = replace(self, prefix=f"{name:<7}| ") if lane.at_once > 1 else self
+        return runner._tests(run, folder / name, lane.second_try)
 
     def _quiet(self, run: Run) -> Report:
         """Side by side with others: what it prints is shown in one piece, when it has ended."""
@@ -104,7 +110,7 @@ class Runner:
     def _loud(self, run: Run) -> Report:
         return _command_report(run, self._call(run, run.command))
 
-    def _tests(self, run: Run, stem: Path, second_try: bool) -> tuple[Report, tuple[Failure, ...]]:
+    def _tests(self, run: Run, stem: Path, second_try: bool) -> _Outcome:
         cache = stem.with_suffix(".cache")
         shutil.rmtree(cache, ignore_errors=True)  # it would name what failed in an earlier run
         first = self._pytest(run, (*run.command[3:], *self.options), stem.with_suffix(".xml"), cache)

@@ -51,12 +51,14 @@ def shell(name: str) -> str:
     return shutil.which(name) or pytest.skip(f"{name} is not installed")
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("line", "wanted"), ASKED)
 def test_bash_completes(line: str, wanted: str) -> None:
     place = len(line.split()) - 1
     assert run(shell("bash"), "-c", IN_BASH.format(words=line, place=place)).split() == [wanted]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("line", "wanted"), ASKED[1:3])
 def test_fish_completes(line: str, wanted: str) -> None:
     assert [each.split("\t")[0] for each in run(shell("fish"), "-c", IN_FISH.format(line=line)).splitlines()] == [
@@ -64,6 +66,7 @@ def test_fish_completes(line: str, wanted: str) -> None:
     ]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("line", "wanted"), ASKED[1:3])
 def test_zsh_completes(line: str, wanted: str) -> None:
     *words, _ = line.split()

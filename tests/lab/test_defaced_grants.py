@@ -1,5 +1,7 @@
 """Grants are taken off running pods while nobody looks, and the scheduler restarts."""
 
+import pytest
+
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.kube import untyped_resource
 from purser.kube.resources import NODES, PODS
@@ -30,6 +32,7 @@ def is_unschedulable(one):
     return any(each.get("reason") == "Unschedulable" for each in one["status"].get("conditions", ()))
 
 
+@pytest.mark.gate
 async def test_defaced_pods_keep_their_gpus_and_nobody_fails_for_it(lab, cluster):
     names = [f"victim-{n}" for n in range(4)]
     await create(cluster, *(pod(cluster, name, whole()) for name in names))

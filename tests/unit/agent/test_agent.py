@@ -456,6 +456,7 @@ async def _no_pod_watches(request):
     return None
 
 
+@pytest.mark.gate
 async def test_with_the_api_server_away_running_pods_restart_and_a_known_pod_is_admitted(world, kubelet, api):
     a, b, _, _ = world.uuids
     async with world.agent() as agent:

@@ -151,6 +151,7 @@ async def test_a_card_for_the_monitor_counts_in_no_mig_strategy(tmp_path: Path, 
     assert node.monitor.configured.mismatch == ""
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("profile", "fabric", "why", "state"),
     [

@@ -50,6 +50,7 @@ async def test_the_node_lists_amounts_and_what_a_user_changed_is_listed_again(wo
         await lists(world, 4 * T4_MIB)
 
 
+@pytest.mark.gate
 async def test_of_a_gpu_that_is_lost_stays_what_its_pods_ask_for(world, kubelet):
     lost, *_ = world.uuids
     async with world.agent() as agent:
@@ -81,6 +82,7 @@ async def test_pods_that_hold_what_they_ask_for_cost_no_write(world, kubelet, ap
     assert written == [f"/api/v1/nodes/{NODE}/status"] * 2
 
 
+@pytest.mark.gate
 async def test_amounts_wait_for_the_inventory(world, kubelet, api):
     """They wake kube-scheduler, which asks about cards that nobody has published yet."""
     refused, listings = [], []

@@ -125,6 +125,7 @@ def test_the_checks_can_be_listed_without_a_plugin():
     assert {"id": "list", "sentence": "The first list arrives in time.", "needs": []} in json.loads(done.stdout)
 
 
+@pytest.mark.gate
 def test_stopped_it_ends_the_plugin_and_says_so(tmp_path):
     log = tmp_path / "pid"
     script = f'echo $$ > {log}; exec "$@"'

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mcp import Client as Assistant
-from mcp.client.stdio import StdioServerParameters
 from tests.unit.cli.typed import here
 from tests.unit.kube.servers import api_server
 from tests.unit.scheduler.explained import gpu, gpus, node, pod
@@ -28,6 +26,10 @@ pytestmark = pytest.mark.processes
 @asynccontextmanager
 async def assistant(kubeconfig):
     """One that has started the server."""
+    # Here: the import takes a second, in every process that collects this file.
+    from mcp import Client as Assistant
+    from mcp.client.stdio import StdioServerParameters
+
     arguments = ["-c", "from purser.cli import main; main()", "mcp", f"--kubeconfig={kubeconfig}"]
     env = {"PYTHONPATH": str(Path(purser.__file__).parents[1])}  # the client hands nothing on by itself
     async with Assistant(StdioServerParameters(command=sys.executable, args=arguments, env=env)) as found:
@@ -38,6 +40,7 @@ def said(result) -> str:
     return "\n".join(each.text for each in result.content)
 
 
+@pytest.mark.gate
 async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_its_questions(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     async with api_server(kubeconfig, tls=False) as (api, client):

@@ -201,6 +201,7 @@ async def test_a_policy_with_a_field_that_nobody_knows_is_misuse(cluster, tmp_pa
         assert err == 'purser: ClusterPolicy policy: unknown field "spec.driver.versoin"\n'
 
 
+@pytest.mark.gate
 async def test_who_stops_reading_a_preview_gets_no_traceback(cluster, tmp_path):
     path = write(tmp_path / "policy.yaml", {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", **POLICY})
     run = f"{PURSER} operator run --dry-run --kubeconfig={cluster.kubeconfig} --policy={path} | head -1"
@@ -244,6 +245,7 @@ def test_a_file_that_is_no_policy_is_refused(text, events, tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.gate
 async def test_scripts_read_what_an_upgrade_would_do(cluster):
     await cluster.client.create(CLUSTER_POLICIES, POLICY)
     for form, load in (("json", json.loads), ("yaml", yaml.safe_load))[: 2 if IS_LONG else 1]:

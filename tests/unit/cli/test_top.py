@@ -78,6 +78,7 @@ async def test_a_session_by_keys(tmp_path):
             assert "31" not in top.screen.seen
 
 
+@pytest.mark.gate
 async def test_the_terminal_is_as_before_however_it_ends(tmp_path):
     async def ended(cluster, number):
         async with cluster.top(environment={"NO_COLOR": "1"}) as top:
@@ -97,6 +98,7 @@ async def test_the_terminal_is_as_before_however_it_ends(tmp_path):
         await asyncio.gather(*(ended(cluster, number) for number in numbers))
 
 
+@pytest.mark.gate
 async def test_sizes_change_down_to_nothing_and_a_terminal_that_reads_nothing_holds_up_nobody(tmp_path):
     async with world(tmp_path) as cluster:
         for number in range(30):
@@ -186,6 +188,7 @@ def test_wrong_usage_is_said_in_a_line(words, says):
     assert err.count("\n") == 1
 
 
+@pytest.mark.gate
 async def test_a_terminal_without_cursor_movement_is_no_use():
     async with InTerminal(*purser("top"), environment={"TERM": "dumb"}) as top:
         assert await top.ends() == 2

@@ -69,6 +69,7 @@ def test_the_lab_alone_and_everything_are_each_installed_once_in_whatever_order_
     assert all("--require-hashes" in line for line in (*for_a_lab, *everything) if not line.endswith("--editable ."))
 
 
+@pytest.mark.gate
 def test_what_failed_half_way_is_made_good_and_what_was_there_counts_no_more(setup, tmp_path):
     setup()
     lock = tmp_path / "requirements.lock"

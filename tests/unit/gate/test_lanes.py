@@ -6,8 +6,10 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from tests.conftest import pytest_ignore_collect
 from tests.gate.lanes import Lane, Run
 from tests.gate.reports import Failure
 from tests.gate.runner import SECOND_TRY, LaneResult, Runner
@@ -154,6 +156,34 @@ def test_a_command_that_fails_keeps_back_the_tests_that_need_it_and_no_other_lan
     beside = Lane("static", (fails, ends), at_once=2)
     results = [runner.run(needs), runner.run(beside)]
     assert [(result.passed, len(result.failures)) for result in results] == [(0, 1), (1, 1)]
+
+
+def test_tests_side_by_side_are_counted_together_and_name_their_lines(tmp_path, capsys):
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_a.py").write_text("def test_right(): pass\ndef test_wrong(): assert 1 == 2\n")
+    (tmp_path / "test_b.py").write_text("def test_right(): pass\n")
+    plain = ("python", "-m", "pytest", "-q")
+    runner = Runner(tmp_path, tmp_path / "reports", {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    runs = tuple(Run((*plain, f"test_{name}.py"), timeout_s=60) for name in "ab")
+    result = runner.run(Lane("unit", runs, at_once=2))
+    assert (result.passed, failed(result)) == (2, ["test_a::test_wrong"])
+    printed = capsys.readouterr().out
+    assert "unit-1 | 1 failed, 1 passed" in printed
+    assert "unit-2 | 1 passed" in printed
+
+
+def test_every_file_is_in_one_part(tmp_path):
+    """And of files alone it is asked: a folder is in all."""
+    names = [f"test_{number}.py" for number in range(30)]
+
+    def part(number):
+        config = SimpleNamespace(rootpath=tmp_path, getoption={"--lane": None, "--part": f"{number}/3"}.get)
+        assert pytest_ignore_collect(tmp_path / "folder", config) is None
+        return {name for name in names if pytest_ignore_collect(tmp_path / name, config) is None}
+
+    found = [part(number) for number in (1, 2, 3)]
+    assert all(found)
+    assert sorted(name for each in found for name in each) == sorted(names)
 
 
 def test_the_table_compares_seconds_with_the_run_before():

@@ -138,6 +138,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_is_in_the_log_at_its_time(tm
     assert isinstance(found[place - 1], Moment)
 
 
+@pytest.mark.gate
 async def test_full_files_are_followed_by_others_that_stand_by_themselves(tmp_path: Path) -> None:
     async with server() as api, replica(api, log_folder=tmp_path, log_bytes=4000) as world:
         await world.add_node("a", cards=4)
@@ -318,6 +319,7 @@ while True:
 """
 
 
+@pytest.mark.gate
 def test_after_kill_9_the_file_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -18,6 +18,7 @@ JOBS = 2
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.gate
 def test_processes_come_to_what_one_process_comes_to() -> None:
     made_up = small_demo()
     order = draw_order(made_up, 1, 60)
@@ -55,6 +56,7 @@ class Workers:
             os.kill(process.pid, number)
 
 
+@pytest.mark.gate
 def test_workers_heed_no_interrupt() -> None:
     """A terminal sends it to them as well: which of them ends is for the process that started them to say."""
     workers = Workers()

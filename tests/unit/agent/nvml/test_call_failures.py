@@ -59,6 +59,7 @@ WHOLE = [("gpu", 0, 2), ("gpu", 1, 2), ("gpu", 2, 2)]
 ALL = [*WHOLE, ("mig-1g.5gb", 3, 1)]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, UNKNOWN, NO_NUMBER_OF_NVMLS])
 async def test_a_gpu_of_which_no_property_is_known_is_healthy_and_listed(tmp_path: Path, code: int) -> None:
     properties, at_once = of(FailureMeaning.PROPERTY), SIMULATED_FAILURES // 2

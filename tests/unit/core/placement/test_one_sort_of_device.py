@@ -101,6 +101,7 @@ PARTS = st.lists(
 )
 
 
+@pytest.mark.gate
 @examples(300)
 @given(
     st.lists(st.lists(st.sampled_from(sorted(SORTS)), min_size=1, max_size=6), min_size=1, max_size=3),

@@ -18,6 +18,7 @@ def connect_until(ended: threading.Event, port: int, made: list[socket.socket]) 
             continue
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("tls", [True, False])
 async def test_no_connection_is_left_open_by_a_server_that_stops(tls: bool) -> None:
     for _ in range(2):

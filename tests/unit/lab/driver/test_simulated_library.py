@@ -126,6 +126,7 @@ def test_a_node_without_its_state_file_does_not_start(node: SimulatedDriver) -> 
     assert "nvmlInit: Unknown Error" in (node.open().info().absent or "")
 
 
+@pytest.mark.gate
 def test_an_old_driver_lacks_functions_and_works_on(node: SimulatedDriver, old_library: Path) -> None:
     shutil.copyfile(old_library, node.library)
     node.set_memory_used(0, 1000)

@@ -170,6 +170,7 @@ async def test_who_waits_longer_than_a_search_may_take_gets_none(monkeypatch):
         assert verdicts[3] >= 1.5 * pause, "after the first search and the whole pause"
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("verdict_s", [0.002, 0.05, 0.6, 1.9])
 async def test_however_many_ask_three_fourths_of_the_time_are_for_others(monkeypatch, verdict_s):
     async with slow(monkeypatch, verdict_s) as (world, verdicts):
