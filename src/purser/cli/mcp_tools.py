@@ -10,6 +10,7 @@ import msgspec
 
 from purser.adapters import snapshot
 from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
+from purser.adapters.dry_runs import dry_run
 from purser.adapters.manifests import ManifestError, manifest_pods
 from purser.adapters.objects import DEVICE_CLAIM_KINDS, read_objects
 from purser.adapters.occupancy import EvictionRules, read_occupancy
@@ -107,9 +108,11 @@ class ClusterTools:
 
         async def read(client: Client) -> dict[str, Any]:
             objects = await read_objects(client, DEVICE_CLAIM_KINDS if asked.names_resource_claims else ())
+            here = asked.namespace or namespace or client.config.namespace
+            answer = await dry_run(client, asked, here)
 
             def explained() -> dict[str, Any]:
-                pod = Explainer(objects).explain_new(asked, namespace or client.config.namespace)
+                pod = Explainer(objects).explain_new(asked, here, answer)
                 return {"text": "\n".join(explanation_lines(pod)), "explanation": msgspec.to_builtins(pod)}
 
             return await asyncio.to_thread(explained)

@@ -27,6 +27,7 @@ from purser.cli.why_workloads import named, resource_of, workload_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from purser.adapters.dry_runs import DryRun
     from purser.adapters.manifests import ManifestPod
     from purser.adapters.objects import ClusterObjects
     from purser.adapters.workloads import ReadWorkload
@@ -51,14 +52,15 @@ score with the best other node. For a pod that failed, the command names who ref
 
 POD may also be the KIND/NAME of a Deployment, ReplicaSet, StatefulSet or Job, such as deploy/web. The command then
 shows how many of the object's pods wait and explains the first one. If the object has no pods, the command shows the
-object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod,
-including the changes by Purser's webhook.
+object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod:
+whether the API server would create it (asked with a dry run, which stores nothing), and where it would fit.
 
 With --scheduler, the command gets the reasons, and changes of the pod that the scheduler has tried, from the read API
 of Purser's scheduler (see "Read API" in the documentation).
 
-The command only reads the cluster and only needs permission to list pods and nodes. It also works in clusters that do
-not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE, or by:
+The command writes nothing to the cluster and only needs permission to list pods and nodes. It also works in clusters
+that do not use Purser's scheduler. With --from, the command reads a file instead, written by purser snapshot -o FILE,
+or by:
 kubectl get nodes,pods,resourcequotas,namespaces,pvc,pv -A -o json
 
 --from may also be a scheduler's decision log (file or folder). The command then explains the last decision on the pod,
@@ -164,11 +166,13 @@ def why(
             return
         about = None if asked is not None else (kind, namespace, name)
         read = (
-            _read_cluster(kubeconfig, context, about, asked) if from_ is None else _ReadCluster(objects_of_file(from_))
+            _read_cluster(kubeconfig, context, about, asked, namespace)
+            if from_ is None
+            else _ReadCluster(objects_of_file(from_))
         )
         explainer, here = Explainer(read.objects), namespace or read.namespace
         if asked is not None:
-            _print(explainer.explain_new(asked, here), output)
+            _print(explainer.explain_new(asked, here, read.answer), output)
         elif kind == "Pod":
             _print(explainer.explain(here, name), output)
         else:
@@ -236,6 +240,8 @@ class _ReadCluster(NamedTuple):
     """The context's."""
     workload: "ReadWorkload | None" = None
     """None: what the objects have."""
+    answer: "DryRun | None" = None
+    """Of the API server, on a pod that does not exist yet."""
 
 
 def _read_cluster(
@@ -243,9 +249,12 @@ def _read_cluster(
     context: str | None,
     about: tuple[str, str | None, str] | None,
     asked: "ManifestPod | None" = None,
+    namespace: str | None = None,
 ) -> _ReadCluster:
     """``about``: kind, namespace and name of what is to be explained: what concerns it alone is read, too; ``asked``:
-    of a pod that does not exist yet, its manifest."""
+    of a pod that does not exist yet, its manifest, and ``namespace``: where it would be if the manifest does not say.
+    """
+    from purser.adapters.dry_runs import dry_run
     from purser.adapters.objects import DEVICE_CLAIM_KINDS, read_objects
     from purser.adapters.pod_events import with_warnings
     from purser.adapters.workloads import read_workload
@@ -254,11 +263,14 @@ def _read_cluster(
         here, found = client.config.namespace, None
         also = DEVICE_CLAIM_KINDS if asked is not None and asked.names_resource_claims else ()
         objects = await read_objects(client, also)
+        if asked is not None:
+            answer = await dry_run(client, asked, asked.namespace or namespace or here)
+            return _ReadCluster(objects, here, answer=answer)
         if about is not None:
-            kind, namespace, name = about
+            kind, own, name = about
             if kind != "Pod":
-                found = await read_workload(client, resource_of(kind), namespace or here, name)
-            objects = await with_warnings(client, objects, kind, namespace or here, name)
+                found = await read_workload(client, resource_of(kind), own or here, name)
+            objects = await with_warnings(client, objects, kind, own or here, name)
         return _ReadCluster(objects, here, found)
 
     return ask_cluster(kubeconfig, context, read)

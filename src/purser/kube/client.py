@@ -186,10 +186,16 @@ class Client:
                 call, self.config.server, content, codec_of(resource), partial(self.failures.unreadable, resource)
             )
 
-    async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str | None = None) -> T:
-        """The object as it was created; its namespace may stand in the body. Raises `AlreadyExistsError`."""
+    async def create(
+        self, resource: Resource[T], body: Mapping[str, Any], namespace: str | None = None, *, dry_run: bool = False
+    ) -> T:
+        """The object as it was created; its namespace may stand in the body. Raises `AlreadyExistsError`.
+
+        ``dry_run``: the object as it would be created; nothing is stored.
+        """
         where = namespace or _meta(body).get("namespace")
-        return await self._object(resource, self._write("POST", resource.path(where), resource, body))
+        params = {"dryRun": "All"} if dry_run else {}
+        return await self._object(resource, self._write("POST", resource.path(where), resource, body, params=params))
 
     async def apply(
         self, resource: Resource[T], body: Mapping[str, Any], *, force: bool = False, subresource: str | None = None

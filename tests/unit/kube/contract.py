@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.kube.servers import eventually, running
 
+from purser.adapters.dry_runs import dry_run
+from purser.adapters.manifests import ManifestPod
 from purser.kube import (
     AlreadyExistsError,
     Bookmark,
@@ -19,7 +21,10 @@ from purser.kube import (
     NotFoundError,
     ref_of,
 )
-from purser.kube.resources import CONFIG_MAPS, EVENTS, LEASES, PODS
+from purser.kube.resource_quotas import RESOURCE_QUOTAS
+from purser.kube.resources import CONFIG_MAPS, EVENTS, LEASES, PODS, untyped_resource
+
+LIMIT_RANGES = untyped_resource("", "v1", "limitranges", "LimitRange")
 
 Check = Callable[[Client, str], Awaitable[None]]
 
@@ -171,6 +176,37 @@ async def events_are_posted_and_counted(client: Client, namespace: str) -> None:
     assert (event.reason, event.count, event.reporting_component) == ("Tested", 3, "purser-test")
 
 
+async def a_dry_run_says_what_would_be_created_and_stores_nothing(client: Client, namespace: str) -> None:
+    def asked(kind: str = "Pod", **spec: object) -> ManifestPod:
+        body = pod("p", namespace)
+        return ManifestPod(kind, namespace, "p", {"metadata": {"name": "p"}, "spec": {**body["spec"], **spec}})
+
+    async def limits(**bounds: object) -> None:
+        spec = {"limits": [{"type": "Container", **bounds}]}
+        await client.create(LIMIT_RANGES, {"metadata": {"name": "bounds"}, "spec": spec}, namespace)
+
+    answer = await dry_run(client, asked(), namespace)
+    assert (answer.refusal, answer.unknown, answer.exists) == ("", "", False)
+    assert answer.pod is not None and answer.pod.metadata.name == "p"
+    refused = await dry_run(client, asked(priorityClassName="none"), namespace)
+    assert refused.refusal == 'pods "p" is forbidden: no PriorityClass with name none was found'
+    await limits(max={"cpu": "1"})
+    refused = await dry_run(client, asked("Deployment"), namespace)
+    assert refused.refusal.endswith("is forbidden: maximum cpu usage per Container is 1, but limit is 1500m")
+    await client.delete(LIMIT_RANGES, "bounds", namespace)
+    await limits(defaultRequest={"memory": "7Mi"}, default={"memory": "9Mi"})
+    filled = await dry_run(client, asked(), namespace)
+    assert filled.pod is not None and filled.pod.spec.containers[0].resources.requests["memory"] == "7Mi"
+    await client.create(PODS, pod("p", namespace))
+    assert (await dry_run(client, asked(), namespace)).exists
+    assert [each.metadata.name for each in (await client.list(PODS, namespace)).items] == ["p"]
+    hard = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    await client.create(RESOURCE_QUOTAS, hard, namespace)
+    async with asyncio.timeout(60):  # until kube-controller-manager has counted what there is
+        while "exceeded quota: few, requested: pods=1, used: pods=1" not in refused.refusal:
+            refused = await dry_run(client, asked("Job"), namespace)
+
+
 CHECKS: tuple[Check, ...] = (
     objects_are_created_read_and_deleted,
     lists_come_in_pages,
@@ -181,4 +217,5 @@ CHECKS: tuple[Check, ...] = (
     a_watch_can_be_asked_to_end,
     a_lease_is_acquired_renewed_followed_and_freed,
     events_are_posted_and_counted,
+    a_dry_run_says_what_would_be_created_and_stores_nothing,
 )

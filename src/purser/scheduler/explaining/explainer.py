@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from purser.adapters.dry_runs import DryRun
 from purser.adapters.manifests import ManifestPod
 from purser.adapters.objects import ClusterObjects
 from purser.adapters.workloads import ReadWorkload
@@ -18,7 +19,7 @@ from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
 from purser.scheduler.explaining.judging import reason_counts, words_by_node
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.last_message import last_message
-from purser.scheduler.explaining.new_pods import new_pod
+from purser.scheduler.explaining.new_pods import NewPod, new_pod
 from purser.scheduler.explaining.starting import Obstacle, failure, obstacle
 from purser.scheduler.explaining.suggesting import suggestions
 from purser.scheduler.explaining.workloads import (
@@ -33,10 +34,20 @@ from purser.scheduler.reasons import SchedulerReason
 _MAX_NAMED = 3
 """Namespaces in a message."""
 
-_ADMISSION_UNKNOWN = (
-    "LimitRanges, other ResourceQuotas and other webhooks are not checked; kubectl create --dry-run=server checks them"
-)
+_ADMISSION_UNKNOWN = "LimitRanges, other ResourceQuotas and other webhooks are not checked"
+_MAX_ANSWER = 500
+"""Characters."""
 BEING_DELETED = "it is being deleted, so no scheduler places it"
+
+
+def _notes_on_creation(made: NewPod, answer: DryRun | None) -> Iterator[str]:
+    """What the API server was not asked, or was asked about another pod."""
+    if answer is not None and answer.exists:
+        yield f"pod {made.pod.metadata.name} exists: the API server was asked about a second pod like it"
+    if not made.refusal and answer is None:
+        yield f"{_ADMISSION_UNKNOWN}; kubectl create --dry-run=server checks them"
+    elif not made.refusal and answer is not None and answer.unknown:
+        yield f"{_ADMISSION_UNKNOWN}: {brief(answer.unknown, _MAX_ANSWER)}"
 
 
 class Explainer:
@@ -86,15 +97,13 @@ class Explainer:
         notes = (*read.problems, *self._cluster.notes)
         return workload_explanation(kind, namespace, name, read, pods, first, notes)
 
-    def explain_new(self, asked: ManifestPod, namespace: str) -> Explanation:
-        """What would happen to a pod if it was created now. Raises `purser.adapters.manifests.ManifestError` for one
-        that cannot be read."""
-        made = new_pod(self._cluster, asked, asked.namespace or namespace)
+    def explain_new(self, asked: ManifestPod, namespace: str, answer: DryRun | None = None) -> Explanation:
+        """What would happen to a pod if it was created now. ``answer``: what the API server says of it, if it was
+        asked. Raises `purser.adapters.manifests.ManifestError` for a pod that cannot be read."""
+        made = new_pod(self._cluster, asked, asked.namespace or namespace, answer)
         found = self._explained(made.pod, made.refusal)
         notes = (*(f"warning for the pod's author: {each}" for each in made.warnings), *found.notes)
-        if not made.refusal:
-            notes = (*notes, _ADMISSION_UNKNOWN)
-        return msgspec.structs.replace(found, state="New", notes=notes)
+        return msgspec.structs.replace(found, state="New", notes=(*notes, *_notes_on_creation(made, answer)))
 
     def _obstacle(self, pod: Pod) -> Obstacle | None:
         warnings = self._warnings.get(pod.metadata.uid, ())

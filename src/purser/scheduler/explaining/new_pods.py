@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from purser.adapters.dry_runs import DryRun
 from purser.adapters.manifests import ManifestError, ManifestPod
 from purser.core.decoding import brief
 from purser.core.names import ignore_label_of
@@ -15,6 +16,8 @@ from purser.scheduler.webhook import ReviewError, mutate_pod
 
 NEW_UID = "new"
 """Of a pod that has none yet."""
+_MAX_REFUSAL = 1000
+"""Characters."""
 
 
 class NewPod(msgspec.Struct, frozen=True):
@@ -27,9 +30,21 @@ class NewPod(msgspec.Struct, frozen=True):
     """What its author would be told."""
 
 
-def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str) -> NewPod:
-    """The pod as Purser's webhook would make it, where the webhook is asked. Raises `ManifestError` for a pod that
-    cannot be read."""
+def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str, answer: DryRun | None = None) -> NewPod:
+    """The pod as the API server would create it, or, where that is not known, as Purser's webhook would make it.
+    Raises `ManifestError` for a pod that cannot be read."""
+    made = _by_webhook(cluster, asked, namespace)
+    if answer is None or answer.unknown:
+        return made
+    if answer.pod is None:
+        text = f"the API server would reject the pod: {brief(answer.refusal, _MAX_REFUSAL)}"
+        return msgspec.structs.replace(made, refusal=text)
+    pod = answer.pod
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=asked.name, uid=NEW_UID))
+    return NewPod(pod, _preset_node_text(pod), made.warnings)
+
+
+def _by_webhook(cluster: KnownCluster, asked: ManifestPod, namespace: str) -> NewPod:
     metadata = {**asked.body["metadata"], "namespace": namespace, "uid": NEW_UID}
     body: dict[str, Any] = {**asked.body, "metadata": metadata}
     try:
