@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +66,20 @@ class Purser:
     """One agent on the cluster's first node, one scheduler, and a kube-scheduler beside it."""
 
     def __init__(
-        self, cluster: RealCluster, agent_options: Sequence[str] = (), scheduler_options: Sequence[str] = ()
+        self,
+        cluster: RealCluster,
+        agent_options: Sequence[str] = (),
+        scheduler_options: Sequence[str] = (),
+        agent_values: Mapping[str, Any] | None = None,
     ) -> None:
-        """``agent_options``: further ones of every agent; ``scheduler_options``: of the scheduler."""
+        """``agent_options``: further ones of every agent; ``scheduler_options``: of the scheduler; ``agent_values``:
+        below `agent` in the chart, where they bring permissions."""
         self.cluster = cluster
         self._agent_options = agent_options
         self.folder = Path(tempfile.mkdtemp(prefix="purser-", dir="/tmp"))
         self.webhook_port, self.extender_port, self.scheduler_metrics, self.read_api_port = free_ports(4)
         kube_port, kube_http = free_ports(2)
-        self._objects = _render(cluster.version)
+        self._objects = _render(cluster.version, agent_values)
         self._install()
         first = self._agent(cluster.node)
         self.agents = [first]
@@ -173,7 +178,7 @@ class Purser:
         """Write its configuration as the chart has it with these values of `scheduler.kubeScheduler`."""
         [found] = [
             each
-            for each in _render(self.cluster.version, **values)
+            for each in _render(self.cluster.version, None, **values)
             if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "purser-kube-scheduler"
         ]
         config = yaml.safe_load(found["data"]["config.yaml"])
@@ -202,8 +207,9 @@ class Purser:
         return self.cluster.service_account_kubeconfig(DEFAULT_NAMESPACE, name, node)
 
 
-def _render(version: tuple[int, int], **kube_scheduler: Any) -> list[dict[str, Any]]:
+def _render(version: tuple[int, int], agent: Mapping[str, Any] | None, **kube_scheduler: Any) -> list[dict[str, Any]]:
     values = {
+        "agent": dict(agent or {}),
         "scheduler": {"kubeScheduler": {"tag": f"v{version[0]}.{version[1]}.0", **kube_scheduler}},
         "readAPI": {"enabled": True},
     }
