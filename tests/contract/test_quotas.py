@@ -246,3 +246,49 @@ async def test_a_limit_range_refuses_in_the_plugins_words(
     answer = await api.post(f"{ns}/pods", pod("a", resources=resources))
     assert (answer.status, answer.reason) == (403, "Forbidden")
     assert answer.message == f'pods "a" is forbidden: {why}'
+
+
+def _causes(*fields: str, reason: str = "FieldValueInvalid") -> set[tuple[str, str]]:
+    return {(reason, f"spec.limits[0].{field}") for field in fields}
+
+
+CONTAINER, POD, CLAIM = ({"type": kind} for kind in ("Container", "Pod", "PersistentVolumeClaim"))
+GPU_CAUSES = _causes("default[nvidia.com/gpu]", "defaultRequest[nvidia.com/gpu]")
+
+
+@pytest.mark.parametrize(
+    ("item", "causes"),
+    [
+        ({"type": "Node", "max": {"cpu": 1}}, _causes("type")),
+        ({**CONTAINER, "max": {"gpus": 1}}, _causes("max[gpus]", "default[gpus]", "defaultRequest[gpus]")),
+        ({**POD, "max": {"storage": 1}}, _causes("max[storage]")),
+        ({**POD, "default": {"cpu": 1}}, _causes("default", reason="FieldValueForbidden")),
+        ({**CLAIM, "max": {"cpu": 1}}, _causes("limits", reason="FieldValueRequired")),
+        ({**POD, "min": {"cpu": 2}, "max": {"cpu": 1}}, _causes("min[cpu]")),
+        ({**CONTAINER, "min": {"cpu": 2}, "defaultRequest": {"cpu": 1}}, _causes("defaultRequest[cpu]")),
+        ({**CONTAINER, "default": {"cpu": 1}, "defaultRequest": {"cpu": 2}}, _causes("defaultRequest[cpu]")),
+        (
+            {
+                **CONTAINER,
+                "max": {"nvidia.com/gpu": 1},
+                "default": {"nvidia.com/gpu": 2},
+                "defaultRequest": {"nvidia.com/gpu": 1},
+            },
+            GPU_CAUSES,
+        ),
+        (
+            {**CONTAINER, "default": {"nvidia.com/gpu": 2}, "defaultRequest": {"nvidia.com/gpu": 1}},
+            _causes("defaultRequest[nvidia.com/gpu]"),
+        ),
+        ({**POD, "maxLimitRequestRatio": {"cpu": "500m"}}, _causes("maxLimitRequestRatio[cpu]")),
+        (
+            {**POD, "min": {"cpu": 1}, "max": {"cpu": 2}, "maxLimitRequestRatio": {"cpu": 3}},
+            _causes("maxLimitRequestRatio[cpu]"),
+        ),
+    ],
+)
+async def test_a_limit_range_that_cannot_be_is_refused(api: Api, ns: str, item: Any, causes: Any) -> None:
+    body = {"metadata": {"name": "a"}, "spec": {"limits": [item]}}
+    answer = await api.post(f"{ns}/limitranges", body)
+    assert answer.status == 422
+    assert answer.causes == causes

@@ -8,7 +8,7 @@ from purser.core.kubernetes.naming import is_subdomain
 from purser.core.kubernetes.selectors import OBJECT_OPERATORS
 from purser.lab import cron
 
-from . import ephemeral, pods, quotachecks, structural
+from . import ephemeral, limitrangechecks, pods, quotachecks, structural
 from .errors import Cause, Obj
 from .names import check_metadata, duplicate_names, forbidden, invalid, required, unsupported
 from .resources import ServedResource, get_path
@@ -239,6 +239,7 @@ _CHECKS: dict[str, Callable[[Obj], Iterator[Cause]]] = {
     "replicationcontrollers": _check_replication_controller,
     "services": _check_service,
     "resourcequotas": quotachecks.check,
+    "limitranges": limitrangechecks.check,
     "configmaps": _check_config_map,
     "secrets": _check_config_map,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _check_webhooks,

@@ -9,12 +9,12 @@ from .errors import Cause, Obj
 from .names import QUALIFIED, invalid, is_qualified, required
 from .quota import hard_limits, is_counted
 
-_OTHER_QUOTA_RESOURCES = (
+OTHER_QUOTA_RESOURCES = (
     *("requests.storage", "resourcequotas", "services", "services.nodeports", "services.loadbalancers", "configmaps"),
     *("persistentvolumeclaims", "replicationcontrollers", "secrets"),
 )
 """Lines that other objects than pods count in."""
-_WHOLE = ("pods", *(name for name in _OTHER_QUOTA_RESOURCES if name != "requests.storage"))
+_WHOLE = ("pods", *(name for name in OTHER_QUOTA_RESOURCES if name != "requests.storage"))
 _PLAIN_SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity")
 _SCOPES = (*_PLAIN_SCOPES, "PriorityClass", "VolumeAttributesClass")
 
@@ -25,7 +25,7 @@ def check(quota: Obj) -> Iterator[Cause]:
         where = f"spec.hard[{name}]"
         if not is_qualified(name):
             yield invalid(where, name, QUALIFIED)
-        elif "/" not in name and not (name in _OTHER_QUOTA_RESOURCES or is_counted(name)):
+        elif "/" not in name and not (name in OTHER_QUOTA_RESOURCES or is_counted(name)):
             yield invalid(where, name, "must be a standard resource for quota")
         if quantity.parse(amount) < 0:
             yield invalid(where, amount, "must be greater than or equal to 0")
