@@ -1,4 +1,7 @@
-"""The scenarios on a lab whose control plane is real: kubelets are emulated, and nothing needs root."""
+"""Scenarios on a lab whose control plane is real: kubelets are emulated, and nothing needs root.
+
+Those about restarts, outages and many nodes are played on real kubelets, and on the lab's own control plane.
+"""
 
 import asyncio
 import logging
@@ -22,9 +25,37 @@ from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import check_environment, create, running
 from tests.scenarios.pods import pod, share, whole
 from tests.scenarios.preemption import preempt_one
-from tests.scenarios.suite import *  # noqa: F403
+from tests.scenarios.suite import (
+    test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers,
+    test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears,
+    test_an_app_container_takes_over_the_card_of_its_init_container,
+    test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight,
+    test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do,
+    test_grant_annotations_of_a_bound_pod_cannot_be_changed,
+    test_more_devices_than_any_node_has_is_a_warning_not_a_refusal,
+    test_pods_without_gpus_are_untouched_with_and_without_the_webhook,
+    test_refusals_say_what_to_change,
+    test_sixteen_half_gpu_pods_at_once_are_two_on_every_gpu,
+    test_three_shares_pack_or_spread_and_all_books_agree,
+    test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run,
+)
 
 from .kubernetes.binaries import Binaries, MissingBinariesError
+
+__all__ = [
+    "test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers",
+    "test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears",
+    "test_an_app_container_takes_over_the_card_of_its_init_container",
+    "test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight",
+    "test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do",
+    "test_grant_annotations_of_a_bound_pod_cannot_be_changed",
+    "test_more_devices_than_any_node_has_is_a_warning_not_a_refusal",
+    "test_pods_without_gpus_are_untouched_with_and_without_the_webhook",
+    "test_refusals_say_what_to_change",
+    "test_sixteen_half_gpu_pods_at_once_are_two_on_every_gpu",
+    "test_three_shares_pack_or_spread_and_all_books_agree",
+    "test_while_the_agent_is_away_new_pods_wait_and_afterwards_they_run",
+]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,12 +114,6 @@ async def cluster(lab: Lab) -> AsyncIterator[LabCluster]:
     await cluster.set_up()
     yield cluster
     await cluster.tear_down()
-
-
-@pytest.fixture
-def hollow_count() -> int:
-    """More than a scheduler looks at when it samples; more are for the cluster with one real node."""
-    return 200
 
 
 async def test_every_part_of_the_control_plane_is_real(lab: Lab) -> None:
