@@ -29,7 +29,8 @@ def _steps(pod: Pod) -> Iterator[tuple[str, str]]:
     yield "Created", pod.metadata.creation_timestamp
     scheduled = conditions.get("PodScheduled", PodCondition())
     if scheduled.status == "False":
-        yield "First refused by its scheduler", scheduled.last_transition_time
+        held = "Held by scheduling gates" if pod.spec.scheduling_gates else "First refused by its scheduler"
+        yield held, scheduled.last_transition_time
     elif scheduled.status == "True":
         # The grant comes with the Binding.
         has_grant = GRANT_ANNOTATION in pod.metadata.annotations

@@ -20,15 +20,12 @@ from purser.core.grant.quota import UNLIMITED, Demand, QuotaLimits, grant_demand
 from purser.core.grant.reconcile import BookDifference
 from purser.core.mig.on_demand import named
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceMode, DeviceShare, Grant, GrantState
+from purser.core.names import NO_MIG_DEVICES
 from purser.core.pod.phases import largest
 from purser.core.state import device_instances
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resource_quotas import ResourceQuota
-
-_NO_MIG_DEVICES = (
-    "MIG mode is enabled, but the node lists no MIG devices for this GPU: create MIG devices, or disable MIG mode"
-)
 
 
 class GpuStatus(StrEnum):
@@ -334,7 +331,7 @@ def _without_mig_devices(node: NodeState) -> Iterator[DeviceState]:
                     slots=0,
                     mode=DeviceMode.MIG,
                     healthy=False,
-                    unhealthy_reason=_NO_MIG_DEVICES,
+                    unhealthy_reason=NO_MIG_DEVICES,
                 )
             )
 

@@ -31,6 +31,9 @@ any of them takes no pods, False while some are degraded. And of the condition o
 AGENT_STOPPING = "the node's agent is stopping"
 NOT_LISTED = "no device plugin reports it to kubelet"
 AGENT_AWAY = "the node's agent is not running, or is not registered with kubelet"
+NO_MIG_DEVICES = (
+    "MIG mode is enabled, but the node lists no MIG devices for this GPU: create MIG devices, or disable MIG mode"
+)
 UNSERVED_REASONS = frozenset({AGENT_STOPPING, AGENT_AWAY, NOT_LISTED})
 """Why a device is closed to new pods although nothing is known to be wrong with it."""
 

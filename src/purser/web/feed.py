@@ -11,6 +11,7 @@ from purser.core.state import ClusterState, NodeDetails, Rollout, StateEvent, St
 from purser.kube import Clock
 from purser.kube.racing import until
 from purser.top.source import StateSource
+from purser.web.faults import with_faults
 from purser.web.fleet import Fleet, FleetChange, Summary, TileNode, difference, fleet_of, summary_of
 
 LEAST_PAUSE_S = 1.0
@@ -42,7 +43,9 @@ class Feed:
     def __init__(self, source: StateSource, clock: Clock) -> None:
         self._source, self._clock = source, clock
         self.state: ClusterState | None = None
-        """The state that the newest version shows."""
+        """The state that the newest version shows, as `with_faults` has it."""
+        self._read: ClusterState | None = None
+        """The same, as it was read."""
         self.version = 0
         """Greater after each change; 0: nothing is known yet."""
         self.watchers = 0
@@ -134,13 +137,13 @@ class Feed:
 
     async def _update(self) -> None:
         state, problem = self._source.state, self._source.problem
-        if state is None or (state is self.state and problem == self._problem):
+        if state is None or (state is self._read and problem == self._problem):
             return
-        if state is self.state:
-            fleet, events = self._fleet, b""
+        if state is not self._read:
+            self.state, self._fleet, events = await asyncio.to_thread(_advance, self._fleet, state)
         else:
-            fleet, events = await asyncio.to_thread(_advance, self._fleet, state)
-        self._fleet, self.state, self._problem = fleet, state, problem
+            events = b""
+        self._read, self._problem = state, problem
         self.version += 1
         self._keep(_Change(self.version, events + self._status_event()))
         reached, self._next_version = self._next_version, asyncio.Event()
@@ -172,9 +175,10 @@ class Feed:
         return [*events, *changes]
 
 
-def _advance(before: Fleet, state: ClusterState) -> tuple[Fleet, bytes]:
+def _advance(before: Fleet, read: ClusterState) -> tuple[ClusterState, Fleet, bytes]:
+    state = with_faults(read)
     fleet = fleet_of(state)
-    return fleet, b"".join(_change_events(difference(before, fleet)))
+    return state, fleet, b"".join(_change_events(difference(before, fleet)))
 
 
 def _change_events(change: FleetChange) -> Iterator[bytes]:

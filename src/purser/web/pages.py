@@ -17,6 +17,7 @@ from purser.usage import UsageCurves
 from purser.web import rendering
 from purser.web.answers import SEE_LOG_MESSAGE
 from purser.web.cards import Health, cards_of, is_paused, takes_pods
+from purser.web.faults import is_not_ready
 from purser.web.feed import Feed
 from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
@@ -155,6 +156,7 @@ class Pages:
         values = {
             "node": node,
             "gpus": len(cards_of(node)),
+            "not_ready": is_not_ready(node),
             "takes_pods": takes_pods(node),
             "is_paused": is_paused(node),
             "places": places,

@@ -15,7 +15,6 @@ from purser.web.tables import (
     MAX_PODS_OF_A_REASON,
     MIB_PER_GIB,
     HeldAmount,
-    is_refused_elsewhere,
     message_without_suggestion,
 )
 from purser.web.waits import wait_text
@@ -63,7 +62,6 @@ def _environment() -> Environment:
         without_suggestion=message_without_suggestion,
         wait=wait_text,
     )
-    environment.tests["refused_elsewhere"] = is_refused_elsewhere
     environment.globals.update(
         health_words=list(Health),
         status_classes=STATUS_CLASSES,

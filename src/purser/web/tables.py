@@ -4,12 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from purser.core.explaining.grouping import KUBE_SCHEDULER
 from purser.core.state import ADVICE, ClusterState, StateGpu, StateGrant, StateNode, StateWaiting
 from purser.core.wording import natural_sort_key
-from purser.scheduler.reasons import PendingReason
 from purser.top.holding import held_by_gpu
 from purser.web.cards import Card, Health, card_uuid, cards_of, health_of
+from purser.web.faults import is_not_ready
 
 MIB_PER_GIB = 1024
 MAX_PODS_OF_A_REASON = 50
@@ -34,6 +33,7 @@ class NodeTableRow:
     """A node."""
 
     name: str
+    not_ready: bool
     cordoned: bool
     maintenance: str
     """What the operator does to it, in words; empty: nothing."""
@@ -167,13 +167,6 @@ def message_without_suggestion(pod: StateWaiting) -> str:
     return pod.message.removesuffix(f"{ADVICE}{pod.suggestion}") if pod.suggestion else pod.message
 
 
-def is_refused_elsewhere(pod: StateWaiting) -> bool:
-    """Whether most nodes are out for kube-scheduler, or only kube-scheduler can say why it waits: Purser's scheduler
-    then tries no changes by itself."""
-    by = next((each.by for each in pod.reasons), "")
-    return pod.reason == PendingReason.KUBE_SCHEDULER or by == KUBE_SCHEDULER
-
-
 def use_by_namespace(state: ClusterState) -> list[UseRow]:
     """Who holds most memory comes first."""
     rows: dict[str, UseRow] = {}
@@ -243,6 +236,7 @@ def _node_row(node: StateNode, pods: int) -> NodeTableRow:
     counts = [(health, sum(card.own_health is health for card in cards)) for health in Health]
     return NodeTableRow(
         name=node.name,
+        not_ready=is_not_ready(node),
         cordoned=node.cordoned,
         maintenance=node.maintenance,
         gpus=len(cards),

@@ -49,6 +49,12 @@ def test_a_pod_that_waits_was_refused():
     assert told(pod(("PodScheduled", "False", 2))) == [("Created", 0), ("First refused by its scheduler", 2)]
 
 
+def test_a_pod_with_gates_was_refused_by_nobody():
+    gated = pod(("PodScheduled", "False", 0))
+    gated = msgspec.structs.replace(gated, spec=msgspec.structs.replace(gated.spec, scheduling_gates=({"name": "g"},)))
+    assert told(gated) == [("Created", 0), ("Held by scheduling gates", 0)]
+
+
 def test_what_has_not_happened_is_no_step():
     found = pod(("PodScheduled", "True", 1), ("Initialized", "False", 2), ("ContainersReady", "False", 2))
     assert told(found) == [("Created", 0), ("Scheduled", 1)]

@@ -173,6 +173,18 @@ def test_no_claim_at_all_is_not_the_same_as_claims_that_were_not_read():
     assert waiting.message == "PersistentVolumeClaim data does not exist"
 
 
+def test_the_first_reason_is_of_nodes_that_the_pod_is_meant_for():
+    """Most nodes lack the label, and it is not why the pod waits."""
+    full = node("n", gpus("n", 1, 4000), labels={"disk": "ssd"})
+    others = (node(name, gpus(name, 1, 8000)) for name in "abc")
+    wants = pod("p", gpu(6000), nodeSelector={"disk": "ssd"})
+    (found,) = Overview(cluster(wants, full, *others)).complete().waiting
+    assert (found.reason, [each.nodes for each in found.reasons]) == ("CardInsufficientMemory", [3, 1])
+    nowhere = pod("p", gpu(6000), nodeSelector={"disk": "tape"})
+    (found,) = Overview(cluster(nowhere, node("a", gpus("a", 1, 8000)))).complete().waiting
+    assert found.reason == "NodeSelector"
+
+
 def test_the_document_says_since_when_pods_hold_gpus_and_what_others_ask_for():
     there, waits = pod("there", gpu(), on="n", share={"n-0": 100}), pod("w", gpu(count=2))
     there["metadata"]["creationTimestamp"] = "2025-12-31T23:00:00Z"

@@ -9,6 +9,7 @@ from time import monotonic
 import msgspec
 
 from purser.adapters.objects import ClusterObjects
+from purser.core.explaining.reasons import FilterReason
 from purser.core.fleet import NodeState
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
@@ -36,6 +37,13 @@ from purser.scheduler.reasons import PendingReason
 
 MAX_JUDGED = 500
 """Kinds of waiting pods whose reasons are found: at 1 000 nodes some seconds of work."""
+
+
+_EXCLUSIONS = frozenset(
+    {FilterReason.UNSCHEDULABLE, FilterReason.TAINT, FilterReason.SELECTOR, FilterReason.AFFINITY, FilterReason.VOLUME}
+)
+"""Nodes that are not meant for a pod say nothing of why it waits while there are others. Purser's scheduler is not even
+asked about them."""
 
 
 class Overview(Explainer):
@@ -163,7 +171,7 @@ def _first(pod: Pod, found: Judgement, reasons: Collection[StateReason]) -> tupl
     if found.fits:
         examples = ", ".join(found.fits[:2])
         return str(PendingReason.KUBE_SCHEDULER), f"fits on {counted(len(found.fits), 'node')} now ({examples})"
-    first = next(iter(reasons), None)
+    first = next((each for each in reasons if each.reason not in _EXCLUSIONS), next(iter(reasons), None))
     return ("", "there are no nodes") if first is None else (first.reason, first.text)
 
 

@@ -71,6 +71,23 @@ function fitEnd(context, text, width) {
   return low >= text.length ? "" : `…${text.slice(low)}`;
 }
 
+/** A pod's name cut to fit a width: first its namespace goes, then the end, of which controllers make most. */
+function fitPod(context, text, width) {
+  if (context.measureText(text).width <= width) {
+    return text;
+  }
+  const name = text.slice(text.indexOf("/") + 1);
+  let length = name.length;
+  while (length > 0 && context.measureText(cutTo(name, length)).width > width) {
+    length -= 1;
+  }
+  return length === 0 ? "" : cutTo(name, length);
+}
+
+function cutTo(name, length) {
+  return length < name.length ? `${name.slice(0, length)}…` : name;
+}
+
 /** What a tile says of itself in numbers. */
 function percentText(fleet, tile, colour) {
   if (colour === "used") {
@@ -365,7 +382,7 @@ export class Painter {
       const upper = top + height - (fleet.partEnd[first + i] * height) / WHOLE;
       if (lower - upper >= NAMED_PART * ratio && names[i] !== "") {
         const colour = this.#partColour(tile, first + i);
-        const text = fitEnd(context, names[i], width - 8 * ratio);
+        const text = fitPod(context, names[i], width - 8 * ratio);
         if (fleet.health[tile] > 0) {
           // Text on hatches cannot be read.
           const tall = Math.round((NAMED_PART - 1) * ratio);
