@@ -186,7 +186,7 @@ class Informer(Generic[T]):
             inactivity_seconds=self._inactivity_s,
             **self._selectors,
         ) as events:
-            self._connected = True
+            self._connected, self._error = True, None  # of objects that do not change, no event comes for a minute
             async for event in events:
                 self._apply(event)
         if self._last_event == seen_before and self._clock.monotonic() - started < _SHORT_WATCH_S:

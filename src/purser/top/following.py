@@ -40,6 +40,10 @@ _MAX_EVENT_LISTS = 64
 _Events = Sequence[StateEvent] | None
 
 
+_PROBLEM_PERIOD_S = 1.0
+"""Between two looks whether the informers have an error."""
+
+
 class FollowedCluster:
     """A `StateSource`."""
 
@@ -74,6 +78,7 @@ class FollowedCluster:
             async with asyncio.TaskGroup() as group:
                 for resource in READ_KINDS:
                     await self._start(group, resource)
+                group.create_task(self._report_problems(on_change))
                 while True:
                     took_s = await self._look(on_change)
                     await self._clock.sleep(max(LEAST_PAUSE_S, PAUSE_FACTOR * took_s))
@@ -146,6 +151,15 @@ class FollowedCluster:
 
     def _note(self, _: object) -> None:
         self._changed.set()
+
+    async def _report_problems(self, on_change: Callable[[], None]) -> None:
+        """An API server that is away changes no object, and its return may change none either."""
+        reported = ""
+        while True:
+            await self._clock.sleep(_PROBLEM_PERIOD_S)
+            if self.problem != reported:
+                reported = self.problem
+                on_change()
 
     async def _look(self, on_change: Callable[[], None]) -> float:
         """Make the document of what there is now, and find reasons until there is something new to look at; how many

@@ -149,7 +149,7 @@ class Pages:
         places = gpu_places(state, lambda at, _: at is node)
         (hardware, unknown), events, past = await asyncio.gather(
             _hardware(request, name),
-            _events(request, "default", {"kind": "Node", "name": name}),
+            _node_events(request, name),
             # As on the page of a GPU.
             self._single_past(request, lambda h, w: h.of_node(name, w)) if _sees_all(request) else _nothing(),
         )
@@ -384,6 +384,15 @@ async def _events(request: web.Request, namespace: str, about: Mapping[str, str]
     )
     found = await _addition("events", request[FEED].events(namespace, about), unknown)
     return replace(found, items=found.items[::-1])
+
+
+async def _node_events(request: web.Request, name: str) -> Addition[StateEvent]:
+    """Of those, Purser's own may name pods of any namespace."""
+    if _sees_all(request):
+        return await _events(request, "default", {"kind": "Node", "name": name})
+    return Addition(
+        problem="Events about nodes are shown only to users who may see the whole cluster.", is_refused=True
+    )
 
 
 async def _addition(what: str, asked: Awaitable[Sequence[Item] | None], unknown: str = "") -> Addition[Item]:

@@ -5,13 +5,17 @@ near their pages.
 """
 
 import asyncio
+import base64
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
+from purser.core.decoding import JsonReader
 from purser.kube import Clock, KubeError
 from purser.top.source import StateSource
 from purser.web.feed import Feed
@@ -19,13 +23,14 @@ from purser.web.feed import Feed
 log = structlog.get_logger("purser.web")
 
 MAX_VIEWERS = 32
-"""Whose fleets are kept in memory at once."""
+"""Whose fleets are kept in memory at once. Beyond that, who has most of them gives up the one used least recently."""
 MAX_STARTING = 8
 """Logins that wait for the read API at once, including those that it then refuses. They do not count as viewers, so a
 flood of unknown tokens takes no viewer's place."""
 IDLE_S = 120.0
 """How long a fleet is kept that nobody looks at."""
 _IDLE_CHECK_S = 15.0
+_TOO_MANY = "Too many viewers: try again later"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,25 @@ class Viewer:
     def key(self) -> bytes:
         """Identifies the viewer without keeping the token as a key."""
         return hashlib.sha256(f"{self.namespace} {self.token}".encode()).digest()
+
+    @property
+    def person(self) -> object:
+        """Equal for tokens of one user, as far as tokens say whose they are. Only for tokens that were accepted:
+        anybody can write anything into others."""
+        try:
+            payload = self.token.split(".")[1]
+            claims = _CLAIMS.read(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        except (IndexError, ValueError):
+            claims = _Claims()
+        return (claims.iss, claims.sub) if claims.sub else self.key
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    iss: str = ""
+    sub: str = ""
+
+
+_CLAIMS = JsonReader(_Claims, "a token's claims", max_bytes=16 * 1024)
 
 
 class NotServedError(KubeError):
@@ -77,10 +101,9 @@ class Viewers:
             view.task.cancel()
 
     def _begin(self, viewer: Viewer) -> "_View":
-        starting = sum(not view.first.done() for view in self._views.values())
-        if starting >= MAX_STARTING or len(self._views) - starting >= MAX_VIEWERS:
-            raise NotServedError("Too many viewers: try again later")
-        view = _View(asyncio.get_running_loop().create_future(), self._clock.monotonic())
+        if sum(not view.first.done() for view in self._views.values()) >= MAX_STARTING:
+            raise NotServedError(_TOO_MANY)
+        view = _View(viewer, asyncio.get_running_loop().create_future(), self._clock.monotonic())
         self._views[viewer.key] = view
         view.task = asyncio.ensure_future(self._follow(viewer, view))
         return view
@@ -108,12 +131,25 @@ class Viewers:
         if self._views.get(viewer.key) is view:
             del self._views[viewer.key]
 
+    def _make_room(self, new: "_View") -> None:
+        """For a viewer whose token was accepted. Raises `NotServedError` where as many people have a view each."""
+        served = [view for view in self._views.values() if view.first.done()]
+        if len(served) < MAX_VIEWERS:
+            return
+        counts = Counter(view.viewer.person for view in (*served, new))
+        person, most = counts.most_common(1)[0]
+        if most == 1:
+            raise NotServedError(_TOO_MANY)
+        theirs = [view for view in served if view.viewer.person == person]
+        min(theirs, key=lambda view: view.used_at).task.cancel()
+
     async def _run_until_idle(self, feed: Feed, view: "_View") -> None:
         following = asyncio.ensure_future(feed.run())
         reading = asyncio.ensure_future(feed.wait_for_newer(0))
         try:
             await asyncio.wait({following, reading}, return_when=asyncio.FIRST_COMPLETED)
             if feed.version:
+                self._make_room(view)
                 view.first.set_result(feed)
             while not following.done() and (feed.watchers or self._clock.monotonic() - view.used_at < IDLE_S):
                 await asyncio.wait({following}, timeout=_IDLE_CHECK_S)
@@ -126,7 +162,8 @@ class Viewers:
 
 
 class _View:
-    def __init__(self, first: asyncio.Future[Feed], used_at: float) -> None:
+    def __init__(self, viewer: Viewer, first: asyncio.Future[Feed], used_at: float) -> None:
+        self.viewer = viewer
         self.first = first
         """The feed, once it has read the fleet."""
         self.used_at = used_at

@@ -1,7 +1,8 @@
 """What is read from the API server for somebody who looks at one object."""
 
-from tests.unit.kube.servers import ManualClock
+from tests.unit.kube.servers import ManualClock, api_server, eventually, running
 
+from purser.kube import SystemClock
 from purser.kube.errors import ForbiddenError
 from purser.kube.object_events import MAX_EVENTS, ObservedEvent
 from purser.kube.objects import ObjectMeta
@@ -47,3 +48,17 @@ async def test_events_are_read_once_for_a_while_and_the_last_are_kept():
 
 async def test_who_may_not_list_events_sees_the_page_without_them():
     assert await FollowedCluster(EventsClient(None), ManualClock(), lambda _: []).events("team-a", ABOUT) is None
+
+
+async def test_an_api_server_that_goes_away_is_reported_and_so_is_its_return(tmp_path, monkeypatch):
+    """Neither changes an object."""
+    monkeypatch.setattr("purser.top.following._PROBLEM_PERIOD_S", 0.01)
+    async with api_server(tmp_path / "kubeconfig") as (api, client):
+        followed = FollowedCluster(client, SystemClock(), lambda _: [])
+        reported = []
+        async with running(followed.run(lambda: reported.append(followed.problem))):
+            await eventually(lambda: followed.state is not None)
+            await api.stop()
+            await eventually(lambda: reported and reported[-1].startswith("not up to date: "))
+            await api.start()
+            await eventually(lambda: reported[-1] == "")

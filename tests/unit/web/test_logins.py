@@ -1,6 +1,7 @@
 """People who log in with tokens of their own: what each sees, and that nobody sees what is another's."""
 
 import asyncio
+import base64
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import quote
@@ -245,6 +246,34 @@ async def test_strangers_keep_nobody_out(monkeypatch):
         status, _, text = await log_in(three, "three")
         assert status == 503 and "Too many viewers" in text
         assert (await get(one, "/nodes"))[0] == 200
+
+
+def jwt(subject, number):
+    claims = {"iss": "https://kubernetes.default.svc", "sub": subject, "jti": str(number)}
+    return f"e30.{base64.urlsafe_b64encode(msgspec.json.encode(claims)).decode().rstrip('=')}.c2ln"
+
+
+async def test_one_person_with_many_tokens_keeps_nobody_out(monkeypatch):
+    monkeypatch.setattr(viewers, "MAX_VIEWERS", 3)
+    greedy, others = [jwt("greedy", number) for number in range(6)], [jwt(name, 0) for name in ("b", "c", "d")]
+    api = ReadApi(**dict.fromkeys((*greedy, *others), WHOLE))
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(server(api))
+
+        async def logged_in(token):
+            client = await stack.enter_async_context(browser(url))
+            return (await log_in(client, token))[0], client
+
+        for token in (*greedy, *others[:2], greedy[0]):
+            assert (await logged_in(token))[0] == 303
+        status, client = await logged_in(others[2])
+        assert (status, "Too many viewers" in (await log_in(client, others[2]))[2]) == (503, True)
+
+
+@pytest.mark.parametrize("token", ["", "opaque", "a.b.c", "a.%.c", f"a.{'e30'}.c", "a.WzFd.c", "a." + "A" * 30_000])
+def test_a_token_that_does_not_say_whose_it_is_is_a_person_of_its_own(token):
+    assert Viewer(token, "").person == Viewer(token, "").key
+    assert Viewer(jwt("x", 1), "").person == Viewer(jwt("x", 2), "team-a").person != Viewer(jwt("y", 1), "").person
 
 
 async def test_each_viewer_sees_their_own_namespace_and_no_name_of_another():

@@ -275,7 +275,7 @@ async def test_of_many_pods_that_wait_for_one_reason_the_oldest_are_shown():
     )
     async with served(Source(cluster((node("n"),), (), pods))) as (client, _):
         text = await text_of(client, "/waiting")
-        assert text.count("/pods/default/p-") == MAX_PODS_OF_A_REASON
+        assert text.count('<th scope="row"><a href="/pods/default/p-') == MAX_PODS_OF_A_REASON
         assert (
             f"{MAX_PODS_OF_A_REASON + 10} pods wait, half of them for 6h or longer, the longest for 8h; "
             f"the {MAX_PODS_OF_A_REASON} oldest are shown"

@@ -407,10 +407,12 @@ export class Fleet {
         return this.gpuOf(tile).model;
       case "namespace":
         return this.#largestHolder(tile);
-      default:
-        return grouping.startsWith(LABEL_GROUP)
-          ? (this.owners[tile].topology[grouping.slice(LABEL_GROUP.length)] ?? "")
-          : "";
+      default: {
+        // The address may name anything, such as a property that all objects have.
+        const label = grouping.slice(LABEL_GROUP.length);
+        const { topology } = this.owners[tile];
+        return grouping.startsWith(LABEL_GROUP) && Object.hasOwn(topology, label) ? topology[label] : "";
+      }
     }
   }
 
