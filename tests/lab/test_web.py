@@ -201,7 +201,7 @@ async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
                 await tab.shows(
                     "td", "last message from purser-scheduler: 0/1 nodes are available: 1 node(s) didn't match"
                 )
-                await page.get_by_role("link", name="see the pod's page").click()
+                await page.get_by_role("link", name="see the pod's page: default/picky").click()
                 await tab.shows("p", "also asks kube-scheduler's filters")
                 await page.get_by_role("button", name="Log out").click()
                 await tab.shows("h1", "Log in")
