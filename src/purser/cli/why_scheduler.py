@@ -89,7 +89,10 @@ def _why_lines(answer: _Answer, output: OutputFormat, lines_of: ExplanationLines
         yield _line(f"{found.namespace}/{found.pod} waits, but Purser does not reject it: it fits on {nodes} now")
     else:
         yield from lines_of(_explanation_of(found), output, terminal_width(output), is_live=True)
-    if found.last_message and (found.fits or found.objection):
+    # Messages to kube-scheduler have no percent signs.
+    texts = (each.text.replace("%", " percent") for each in found.reasons if each.text)
+    is_told = any(text in found.last_message for text in texts)
+    if found.last_message and (found.fits or found.objection or not is_told):
         yield _line(last)
     if found.reasons and not found.fits:
         yield ""

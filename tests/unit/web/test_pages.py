@@ -312,7 +312,7 @@ async def test_where_kube_scheduler_refuses_a_pod_the_changes_are_on_the_pods_pa
     async with served(Source(state)) as (client, _):
         text = await text_of(client, "/waiting")
         for name in ("theirs", "read", "ours"):
-            assert f"aria-label=\"see the pod's page: default/{name}\"" in text
+            assert f'aria-label="see the pod\'s page: default/{name}"' in text
         for name, told in (("theirs", True), ("read", False), ("ours", False)):
             assert ("also asks kube-scheduler" in await text_of(client, f"/pods/default/{name}")) == told
 

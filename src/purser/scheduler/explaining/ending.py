@@ -1,7 +1,7 @@
 """Which pods would have to end for a pod to fit: of one node, of the namespace whose quota is in the way, or of both.
 
-One pod, where one suffices anywhere. Else, of some nodes with the fewest pods, the smallest set of which no pod can
-stay. Static pods and those of a DaemonSet are left alone: they come back.
+One pod, where one suffices anywhere: one of the lowest priority. Else, of some nodes with the fewest pods, the smallest
+set of which no pod can stay. Static pods and those of a DaemonSet are left alone: they come back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,16 +55,25 @@ def _holders(cluster: KnownCluster, request: PodRequest) -> list[tuple[Pod, Dema
 def fewest_pods_to_end(cluster: KnownCluster, pod: Pod, refused: Judgement) -> PodsToEnd | None:
     """None where no node would take the pod even without all pods that may end. Judged by the quick rule."""
     nodes = {name: _pods_that_can_end(cluster, name) for name in _promising_nodes(cluster, refused)}
-    for name in sorted(nodes, key=natural_sort_key):
-        for each in _candidates_alone(cluster, pod, refused, name, nodes[name]):
-            if cluster.fits_without(pod, refused.request, name, {each.metadata.uid}):
-                return (each,)
+    alone = [
+        (name, each)
+        for name in sorted(nodes, key=natural_sort_key)
+        for each in _candidates_alone(cluster, pod, refused, name, nodes[name])
+    ]
+    for name, each in sorted(alone, key=lambda place: place[1].spec.priority):
+        if cluster.fits_without(pod, refused.request, name, {each.metadata.uid}):
+            return (each,)
     of_quota = _quota_pods(cluster, refused)
     sets = (
         (name, list({each.metadata.uid: each for each in (*nodes[name], *of_quota)}.values()))
         for name in sorted(nodes, key=lambda n: (len(nodes[n]), natural_sort_key(n)))
     )
-    return min(_minimal_sets(cluster, pod, refused, sets), key=len, default=None)
+    return min(_minimal_sets(cluster, pod, refused, sets), key=_cost, default=None)
+
+
+def _cost(pods: PodsToEnd) -> tuple[int, int]:
+    """As few as possible; of equally few those of the least importance."""
+    return len(pods), max(each.spec.priority for each in pods)
 
 
 def _quota_pods(cluster: KnownCluster, refused: Judgement) -> list[Pod]:

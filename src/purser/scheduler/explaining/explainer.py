@@ -136,6 +136,7 @@ class Explainer:
         if spec.scheduling_gates:
             return self._explained_gated(pod, head)
         found = cluster.judge(pod)
+        preempts = () if found.fits or found.objection else self._notes_on_preemption(pod)
         return msgspec.structs.replace(
             head,
             fits=found.fits,
@@ -144,8 +145,19 @@ class Explainer:
             reasons=reason_counts(found, cluster.fleet, cluster.policy),
             by_node=words_by_node(found),
             suggestions=() if found.fits or found.objection else tuple(suggestions(cluster, pod, found)),
-            notes=(*self._notes_on_waiting(pod), *cluster.notes),
+            notes=(*preempts, *self._notes_on_waiting(pod), *cluster.notes),
         )
+
+    def _notes_on_preemption(self, pod: Pod) -> Iterator[str]:
+        """Whether others may have to leave for it, which is not tried."""
+        placed, priority = self._cluster.placed, pod.spec.priority
+        if pod.spec.preemption_policy == "Never" or pod.spec.scheduler_name not in self._known_schedulers:
+            return
+        if any(each.spec.priority < priority for uid in placed.uids if (each := placed.pod(uid)) is not None):
+            yield (
+                f"the pod's priority ({priority}) is higher than that of some running pods: kube-scheduler may evict "
+                "them for the pod (preemption), which purser why does not try"
+            )
 
     def _notes_on_waiting(self, pod: Pod) -> Iterator[str]:
         """What the verdict leaves out: what the running scheduler has warned of, and what is not looked at."""

@@ -183,7 +183,7 @@ class KubeExtender:
             await self._binder.bind(args)
         except BindError as error:
             self._metrics.bind_failed(error.reason)
-            return ExtenderBindingResult(str(error))
+            return ExtenderBindingResult(_spoken(str(error)))
         return ExtenderBindingResult()
 
     async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
@@ -379,7 +379,7 @@ class KubeExtender:
 
 
 def _refuse_all(names: list[str], message: str) -> ExtenderFilterResult:
-    failed = dict.fromkeys(names, _bounded(message))
+    failed = dict.fromkeys(names, _spoken(message))
     return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
 
 
@@ -388,14 +388,20 @@ def _filter_result(evaluation: Evaluation, why: str = "") -> ExtenderFilterResul
     among the failed then, for kube-scheduler 1.20 reads nothing else."""
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
-    why = _bounded(why)
+    why = _spoken(why)
     for name, refusal in evaluation.refusals.items():
-        message = why or _bounded(refusal.message)
+        message = why or _spoken(refusal.message)
         if not refusal.resolvable:
             unresolvable[name] = message
         if refusal.resolvable or not evaluation.fits:
             failed[name] = message
     return ExtenderFilterResult(list(evaluation.fits), failed, unresolvable)
+
+
+def _spoken(message: str) -> str:
+    """Without percent signs: kube-scheduler takes its own message for a format (``Eventf`` of handleSchedulingFailure,
+    1.20 to 1.37), and its event would have ``%!o(MISSING)`` in the place of each."""
+    return _bounded(message).replace("%", " percent")
 
 
 def _bounded(message: str) -> str:

@@ -34,6 +34,35 @@ def test_a_pod_ends_whose_host_port_is_in_the_way():
     assert ended(node("n", gpus("n", 1)), *there, pod("p", {}, containers=PORT)) == ("default/a", "default/b")
 
 
+def test_of_equally_few_pods_those_of_the_lowest_priority_end():
+    """Whatever their nodes are called."""
+    holders = [("vip", "m", 1000), ("batch", "n", -10), ("web", "o", 0)]
+    nodes = [node(name, gpus(name, 1)) for _, name, _ in holders]
+    placed = [pod(name, gpu(), on=at, share={f"{at}-0": 8000}, priority=rank) for name, at, rank in holders]
+    assert ended(*nodes, *placed, pod("p", gpu())) == ("default/batch",)
+    two = [
+        pod(f"{at}-{index}", gpu(), on=at, share={f"{at}-{index}": 8000}, priority=rank)
+        for at, rank in (("m", 5), ("n", 0))
+        for index in (0, 1)
+    ]
+    assert ended(*(node(name, gpus(name, 2)) for name in "mn"), *two, pod("p", gpu(count=2))) == (
+        "default/n-0",
+        "default/n-1",
+    )
+
+
+def test_a_pod_that_may_preempt_others_says_so():
+    nodes = (node("n", gpus("n", 1)), pod("low", gpu(), on="n", share={"n-0": 8000}))
+    for asked, told in (
+        (pod("p", gpu(), priority=7), True),
+        (pod("p", gpu()), False),
+        (pod("p", gpu(), priority=7, preemptionPolicy="Never"), False),
+        (pod("p", gpu(), priority=7, schedulerName="volcano"), False),
+    ):
+        notes = Explainer(cluster(*nodes, asked)).explain("default", "p").notes
+        assert any("kube-scheduler may evict them for the pod (preemption)" in each for each in notes) == told, asked
+
+
 def test_pods_that_come_back_are_left_alone_in_a_quota_as_well():
     large = owned(pod("large", gpu(8000), on="m", share={"m-0": 8000}), "DaemonSet")
     small = pod("small", gpu(5000), on="m", share={"m-0": 5000})

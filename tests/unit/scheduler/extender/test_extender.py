@@ -146,6 +146,15 @@ async def test_a_pod_that_no_webhook_looked_at_is_held_to_its_rules(world, label
     assert words in result.failed_nodes["a"]
 
 
+async def test_no_message_to_kube_scheduler_has_a_percent_sign(world):
+    """It takes its own message for a format, and its event would say ``%!o(MISSING)compute``."""
+    await world.add_node("a", memory=8192)
+    assert await world.bind(await world.add_pod("other", memory=1000, **{"nvidia.com/gpucores": "60"}), "a") == ""
+    result = await world.filter(await world.add_pod("p", memory=1000, **{"nvidia.com/gpucores": "70"}), "a")
+    why = "node(s) had no suitable GPU: 1 GPU on 1 node has less than 70 percent of compute free (most: 40 percent)"
+    assert result.failed_nodes == {"a": why}
+
+
 async def test_when_nothing_fits_every_node_has_the_same_sentence_for_kube_scheduler(world):
     for name in ("a", "b"):
         await world.add_node(name, cards=8, memory=8192)
