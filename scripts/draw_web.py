@@ -72,7 +72,7 @@ async def first_why(target: Path) -> None:
     async with pages(["t4-4"], 1000, 720) as (lab, tab):
         await _follow(lab, "first-why", "purser why share")
         await tab.open("waiting")
-        await tab.page.get_by_role("link", name="default/share").click()
+        await tab.page.get_by_role("link", name="default/share", exact=True).click()
         await tab.shows("pre", "7680 instead of 10240")
         await _shoot_above(tab, "Steps", target)
 
