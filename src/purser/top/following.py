@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
 from purser.adapters.object_details import read_events
-from purser.adapters.objects import OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
+from purser.adapters.objects import DEVICE_CLAIM_KINDS, OPTIONAL_KINDS, READ_KINDS, ClusterObjects, objects_by_kind
 from purser.adapters.pod_steps import steps_of
 from purser.adapters.rollouts import make_rollout, read_policies
 from purser.core.state import ClusterState, NodeDetails, Rollout, StateEvent, StateStep, StateWaiting
 from purser.kube import Client, Clock, Informer
-from purser.kube.errors import ForbiddenError, first_error
+from purser.kube.errors import ForbiddenError, KubeError, NotFoundError, first_error
 from purser.kube.pod_details import SCHEDULED_PODS
 from purser.kube.resources import NODES, Resource
 from purser.kube.sharing import SharedAnswer
@@ -27,6 +28,8 @@ from purser.scheduler.explaining import Explanation, Overview, UnknownPodError
 from purser.top.source import ADDITIONS_FRESH_S
 
 T = TypeVar("T")
+
+log = structlog.get_logger("purser.top")
 
 LEAST_PAUSE_S = 1.0
 """Between two looks at a cluster that changes."""
@@ -54,6 +57,7 @@ class FollowedCluster:
         self._client, self._clock, self._describe = client, clock, describe
         self._informers: dict[str, Informer[Any]] = {}
         self._notes: list[str] = []
+        self._missing_claim_kinds = list(DEVICE_CLAIM_KINDS)
         self._changed = asyncio.Event()
         self._overview: Overview | None = None
         self._reasons: dict[str, StateWaiting] = {}
@@ -80,6 +84,7 @@ class FollowedCluster:
                     await self._start(group, resource)
                 group.create_task(self._report_problems(on_change))
                 while True:
+                    await self._start_claims(group)
                     took_s = await self._look(on_change)
                     await self._clock.sleep(max(LEAST_PAUSE_S, PAUSE_FACTOR * took_s))
                     await self._changed.wait()
@@ -140,14 +145,27 @@ class FollowedCluster:
                 await asyncio.wait({synced}, timeout=_FIRST_SYNC_TIMEOUT_S)
                 if informer.error is None or synced.done():
                     continue
-                if not (isinstance(informer.error, ForbiddenError) and resource in OPTIONAL_KINDS):
-                    raise informer.error
-                self._notes.append(f"{resource.plural} are not shown, because you are not allowed to read them")
                 running.cancel()
+                if isinstance(informer.error, ForbiddenError) and resource in (*OPTIONAL_KINDS, *DEVICE_CLAIM_KINDS):
+                    self._notes.append(f"{resource.plural} are not shown, because you are not allowed to read them")
+                elif not (isinstance(informer.error, NotFoundError) and resource in DEVICE_CLAIM_KINDS):
+                    raise informer.error
                 return
         finally:
             synced.cancel()
         self._informers[resource.kind] = informer
+
+    async def _start_claims(self, group: asyncio.TaskGroup) -> None:
+        """Follow ResourceClaims once a pod names one: most clusters have none, and old ones no such kind."""
+        pods = self._informers[SCHEDULED_PODS.kind].store.values()
+        if not self._missing_claim_kinds or not any(pod.spec.resource_claims for pod in pods):
+            return
+        try:
+            for resource in tuple(self._missing_claim_kinds):
+                await self._start(group, resource)
+                self._missing_claim_kinds.remove(resource)
+        except KubeError as error:
+            log.warning("Cannot read the cluster's ResourceClaims yet", error=str(error))
 
     def _note(self, _: object) -> None:
         self._changed.set()

@@ -1,11 +1,13 @@
 """What is read from the API server for somebody who looks at one object."""
 
 from tests.unit.kube.servers import ManualClock, api_server, eventually, running
+from tests.unit.scheduler.explained import gpu, gpus, node, pod
 
 from purser.kube import SystemClock
 from purser.kube.errors import ForbiddenError
 from purser.kube.object_events import MAX_EVENTS, ObservedEvent
 from purser.kube.objects import ObjectMeta
+from purser.kube.resources import NODES, PODS
 from purser.top.following import FollowedCluster
 
 ABOUT = {"uid": "u"}
@@ -62,3 +64,19 @@ async def test_an_api_server_that_goes_away_is_reported_and_so_is_its_return(tmp
             await eventually(lambda: reported and reported[-1].startswith("not up to date: "))
             await api.start()
             await eventually(lambda: reported[-1] == "")
+
+
+async def test_claims_are_followed_once_a_pod_names_one(tmp_path):
+    """As `purser why` reads them: without them such a pod would be said to fit."""
+    async with api_server(tmp_path / "kubeconfig") as (_, client):
+        await client.create(NODES.raw(), node("n", gpus("n", 1)))
+        followed = FollowedCluster(client, SystemClock(), lambda found: [found.objection])
+
+        def message():
+            return next((each.message for each in followed.state.waiting), "") if followed.state else ""
+
+        async with running(followed.run(lambda: None)):
+            uses = [{"name": "nic", "resourceClaimName": "nic"}]
+            body = pod("p", gpu(), resourceClaims=uses)
+            await client.create(PODS.raw(), {"metadata": {"name": "p"}, "spec": body["spec"]}, "default")
+            await eventually(lambda: message() == "ResourceClaim nic does not exist")
