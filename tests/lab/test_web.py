@@ -118,7 +118,7 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await tab.open("?find=large")
         await page.get_by_role("link", name="Find waiting pods").click()
         await tab.shows("main", "1 of 1 waiting pods matches")
-        await page.get_by_role("link", name="default/large").click()
+        await page.get_by_role("link", name="default/large", exact=True).click()
         await tab.shows(".verdict", "default/large waits")
         await tab.shows("pre", "memory")
         await tab.shows("pre", re.compile("(Each of these changes alone|This change) makes the pod fit now"))
