@@ -26,7 +26,7 @@ _UNSUPPORTED = "does not support dry run"
 _WEBHOOK_FAILED = "failed calling webhook"
 
 
-class DryRun(msgspec.Struct, frozen=True):
+class CreationAnswer(msgspec.Struct, frozen=True):
     """The API server's answer. One of the first three is set."""
 
     pod: ScheduledPod | None = None
@@ -39,7 +39,7 @@ class DryRun(msgspec.Struct, frozen=True):
     """There is a pod of this name, so another one like it was asked for."""
 
 
-async def dry_run(client: Client, asked: ManifestPod, namespace: str) -> DryRun:
+async def dry_run(client: Client, asked: ManifestPod, namespace: str) -> CreationAnswer:
     """Ask the API server to create the pod, and to store nothing."""
     metadata = asked.body["metadata"]
     generated = {key: value for key, value in metadata.items() if key != "name"}
@@ -53,17 +53,17 @@ async def dry_run(client: Client, asked: ManifestPod, namespace: str) -> DryRun:
         return msgspec.structs.replace(found, exists=True)
 
 
-async def _ask(client: Client, body: dict[str, Any], namespace: str) -> DryRun:
+async def _ask(client: Client, body: dict[str, Any], namespace: str) -> CreationAnswer:
     """Raises `AlreadyExistsError`."""
     try:
         created = await client.create(SCHEDULED_PODS, body, namespace, dry_run=True)
     except AlreadyExistsError:
         raise
     except (BadRequestError, ForbiddenError, InvalidError, NotFoundError, ServerError) as error:
-        return DryRun(refusal=error.message) if _is_refusal(error) else DryRun(unknown=error.message)
+        return CreationAnswer(refusal=error.message) if _is_refusal(error) else CreationAnswer(unknown=error.message)
     except KubeError as error:
-        return DryRun(unknown=str(error))
-    return DryRun(created)
+        return CreationAnswer(unknown=str(error))
+    return CreationAnswer(created)
 
 
 def _is_refusal(error: ApiError) -> bool:

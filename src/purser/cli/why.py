@@ -27,7 +27,7 @@ from purser.cli.why_workloads import named, resource_of, workload_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from purser.adapters.dry_runs import DryRun
+    from purser.adapters.dry_runs import CreationAnswer
     from purser.adapters.manifests import ManifestPod
     from purser.adapters.objects import ClusterObjects
     from purser.adapters.workloads import ReadWorkload
@@ -240,7 +240,7 @@ class _ReadCluster(NamedTuple):
     """The context's."""
     workload: "ReadWorkload | None" = None
     """None: what the objects have."""
-    answer: "DryRun | None" = None
+    answer: "CreationAnswer | None" = None
     """Of the API server, on a pod that does not exist yet."""
 
 

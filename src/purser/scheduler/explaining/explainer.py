@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from purser.adapters.dry_runs import DryRun
+from purser.adapters.dry_runs import CreationAnswer
 from purser.adapters.manifests import ManifestPod
 from purser.adapters.objects import ClusterObjects
 from purser.adapters.workloads import ReadWorkload
@@ -40,7 +40,7 @@ _MAX_ANSWER = 500
 BEING_DELETED = "it is being deleted, so no scheduler places it"
 
 
-def _notes_on_creation(made: NewPod, answer: DryRun | None) -> Iterator[str]:
+def _notes_on_creation(made: NewPod, answer: CreationAnswer | None) -> Iterator[str]:
     """What the API server was not asked, or was asked about another pod."""
     if answer is not None and answer.exists:
         yield f"pod {made.pod.metadata.name} exists: the API server was asked about a second pod like it"
@@ -97,7 +97,7 @@ class Explainer:
         notes = (*read.problems, *self._cluster.notes)
         return workload_explanation(kind, namespace, name, read, pods, first, notes)
 
-    def explain_new(self, asked: ManifestPod, namespace: str, answer: DryRun | None = None) -> Explanation:
+    def explain_new(self, asked: ManifestPod, namespace: str, answer: CreationAnswer | None = None) -> Explanation:
         """What would happen to a pod if it was created now. ``answer``: what the API server says of it, if it was
         asked. Raises `purser.adapters.manifests.ManifestError` for a pod that cannot be read."""
         made = new_pod(self._cluster, asked, asked.namespace or namespace, answer)

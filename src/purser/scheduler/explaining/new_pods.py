@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from purser.adapters.dry_runs import DryRun
+from purser.adapters.dry_runs import CreationAnswer
 from purser.adapters.manifests import ManifestError, ManifestPod
 from purser.core.decoding import brief
 from purser.core.names import ignore_label_of
@@ -30,7 +30,7 @@ class NewPod(msgspec.Struct, frozen=True):
     """What its author would be told."""
 
 
-def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str, answer: DryRun | None = None) -> NewPod:
+def new_pod(cluster: KnownCluster, asked: ManifestPod, namespace: str, answer: CreationAnswer | None = None) -> NewPod:
     """The pod as the API server would create it, or, where that is not known, as Purser's webhook would make it.
     Raises `ManifestError` for a pod that cannot be read."""
     made = _by_webhook(cluster, asked, namespace)
