@@ -287,7 +287,7 @@ async def test_an_unbound_pod_goes_at_once(api: Api, ns: str) -> None:
 
 async def test_a_bound_pod_stays_until_its_kubelet_lets_it_go(api: Api, ns: str) -> None:
     await api.post(f"{ns}/pods", pod("a", terminationGracePeriodSeconds=100))
-    await api.post(f"{ns}/pods/a/binding", binding("a", "no-such-node-1"))
+    (await api.post(f"{ns}/pods/a/binding", binding("a", "no-such-node-1"))).ok()
     deleted = (await api.delete(f"{ns}/pods/a", {"gracePeriodSeconds": 50})).ok().body
     assert deleted["metadata"]["deletionGracePeriodSeconds"] == 50
     assert deleted["metadata"]["deletionTimestamp"] > deleted["metadata"]["creationTimestamp"]
@@ -302,7 +302,7 @@ async def test_a_bound_pod_stays_until_its_kubelet_lets_it_go(api: Api, ns: str)
 
 async def test_a_bound_pod_that_has_ended_goes_at_once(api: Api, ns: str) -> None:
     await api.post(f"{ns}/pods", pod("a"))
-    await api.post(f"{ns}/pods/a/binding", binding("a", "no-such-node-2"))
+    (await api.post(f"{ns}/pods/a/binding", binding("a", "no-such-node-2"))).ok()
     await api.patch(f"{ns}/pods/a/status", {"status": {"phase": "Failed"}})
     (await api.delete(f"{ns}/pods/a")).ok()
     assert (await api.get(f"{ns}/pods/a")).status == 404
@@ -319,7 +319,7 @@ async def test_eviction_deletes_and_budgets_refuse(api: Api, ns: str) -> None:
     budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}
     (await api.post(budgets, budget)).ok()
     await api.post(f"{ns}/pods", pod("a", labels={"app": "x"}))
-    await api.post(f"{ns}/pods/a/binding", binding("a", "no-such-node-3"))
+    (await api.post(f"{ns}/pods/a/binding", binding("a", "no-such-node-3"))).ok()
     await api.patch(f"{ns}/pods/a/status", {"status": {"phase": "Running"}})
 
     async def refused() -> bool:

@@ -4,10 +4,11 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
+from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from purser.cli import app
+from purser.cli import app, serving
 
 
 def here(*words: object) -> tuple[int, str, str]:
@@ -17,8 +18,10 @@ def here(*words: object) -> tuple[int, str, str]:
 
 
 async def beside(*words: object) -> tuple[int, str, str]:
-    """The same, for a command that asks a server of this loop."""
-    return await asyncio.to_thread(here, *words)
+    """The same, for a command that asks a server of this loop: where the server logs, it goes on to log, and not to the
+    command's standard error, which is closed when the command ends."""
+    with patch.object(serving, "configure_logs"):
+        return await asyncio.to_thread(here, *words)
 
 
 async def apart(*words: object) -> tuple[int, str, str]:
