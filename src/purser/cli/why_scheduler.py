@@ -86,7 +86,7 @@ def _why_lines(answer: _Answer, output: OutputFormat, lines_of: ExplanationLines
     last = f"Last message from scheduler {found.scheduler}: {found.last_message}"
     if found.fits:
         nodes = f"{found.fits} of {found.nodes} node{'' if found.nodes == 1 else 's'}"
-        yield _line(f"{found.namespace}/{found.pod} waits, but Purser does not reject it: it fits on {nodes} now")
+        yield _line(f"{found.namespace}/{found.pod} waits, but Purser does not reject it: {nodes} could take it now")
     else:
         yield from lines_of(_explanation_of(found), output, terminal_width(output), is_live=True)
     # Messages to kube-scheduler have no percent signs.

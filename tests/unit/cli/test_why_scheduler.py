@@ -65,7 +65,7 @@ async def test_pods_that_are_elsewhere_or_not_refused(tmp_path):
         await world.add_pod("new", 100)
         assert await why("new") == (
             0,
-            "default/new waits, but Purser does not reject it: it fits on 1 of 1 node now\n",
+            "default/new waits, but Purser does not reject it: 1 of 1 node could take it now\n",
             "",
         )
         said = {"type": "PodScheduled", "status": "False", "message": "the group is not ready"}

@@ -87,6 +87,7 @@ VOLUME = {
     "metadata": {"name": "pv-1"},
     "spec": {"nodeAffinity": {"required": AFFINITY["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]}},
 }
+UNBOUND = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
 DEVICES = {
     "kind": "ResourceClaim",
     "metadata": {"name": "nic", "namespace": "default"},
@@ -171,6 +172,24 @@ def test_no_claim_at_all_is_not_the_same_as_claims_that_were_not_read():
     assert Explainer(none).explain("default", "p").objection == "PersistentVolumeClaim data does not exist"
     (waiting,) = Overview(none).complete().waiting
     assert waiting.message == "PersistentVolumeClaim data does not exist"
+
+
+@pytest.mark.parametrize(
+    ("message", "volume", "objection"),
+    [
+        (UNBOUND, "", "PersistentVolumeClaim data is not bound, and kube-scheduler does not place the pod before that"),
+        (UNBOUND, "pv-1", ""),
+        ("0/1 nodes are available: 1 Insufficient cpu.", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_claim_that_kube_scheduler_waits_for_keeps_a_pod_everywhere_until_it_is_bound(message, volume, objection):
+    """Whether its StorageClass waits for the pod is not read: kube-scheduler's own word says that it does not."""
+    waits = pod("p", gpu(), **USES_CLAIM)
+    waits["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
+    found = explained(waits, node("n", gpus("n", 1)), {**CLAIM, "spec": {"volumeName": volume}})
+    assert (found.objection, found.fits) == (objection, () if objection else ("n",))
+    assert found.last_message == message
 
 
 def test_the_first_reason_is_of_nodes_that_the_pod_is_meant_for():

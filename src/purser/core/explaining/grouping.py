@@ -35,11 +35,13 @@ class ReasonCount(msgspec.Struct, frozen=True):
     """Some of the nodes."""
 
 
-def grouped_rejections(rejections: Mapping[str, FilterRejection]) -> list[ReasonCount]:
-    """Of kube-scheduler's filters, by node."""
+def grouped_rejections(rejections: Mapping[str, FilterRejection], *, names_taints: bool = True) -> list[ReasonCount]:
+    """Of kube-scheduler's filters, by node. ``names_taints``: an operator reads it. kube-scheduler itself names none
+    (1.37, ``tainttoleration``)."""
     by_key: dict[tuple[FilterReason, str, KubeletListing, tuple[str, ...]], list[str]] = {}
     for node, each in rejections.items():
-        by_key.setdefault((each.reason, each.about, each.listing, each.instead), []).append(node)
+        about = "" if each.reason is FilterReason.TAINT and not names_taints else each.about
+        by_key.setdefault((each.reason, about, each.listing, each.instead), []).append(node)
     found = [
         ReasonCount(
             KUBE_SCHEDULER,
@@ -99,6 +101,8 @@ def _text(reason: FilterReason, about: str, found: Sequence[FilterRejection]) ->
     match reason:
         case FilterReason.UNSCHEDULABLE:
             return f"{lead} {'is' if one else 'are'} cordoned"
+        case FilterReason.TAINT if not about:
+            return f"{lead} {'has a taint' if one else 'have taints'} that the pod does not tolerate"
         case FilterReason.TAINT:
             return f"{lead} {'has' if one else 'have'} taint {about}, which the pod does not tolerate"
         case FilterReason.SELECTOR:

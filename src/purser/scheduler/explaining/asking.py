@@ -78,12 +78,13 @@ class PodSearch:
         self._next_at = 0.0
         """When the next search may begin, in monotonic seconds."""
 
-    async def search(self, pod: Pod) -> SearchedPod:
-        """Why a pod that is on no node is on none, and what of its devices it could ask for instead. Raises
-        `NoTurnError`."""
-        return msgspec.structs.replace(await self._judged(pod), last_message=last_message(pod))
+    async def search(self, pod: Pod, *, names_taints: bool = True) -> SearchedPod:
+        """Why a pod that is on no node is on none, and what of its devices it could ask for instead. ``names_taints``:
+        who asks may list nodes. Raises `NoTurnError`."""
+        found = await self._judged(pod, names_taints=names_taints)
+        return msgspec.structs.replace(found, last_message=last_message(pod))
 
-    async def _judged(self, pod: Pod) -> SearchedPod:
+    async def _judged(self, pod: Pod, *, names_taints: bool) -> SearchedPod:
         if pod.metadata.deletion_timestamp:
             return SearchedPod(objection=BEING_DELETED)
         if pod.spec.scheduling_gates:
@@ -95,7 +96,7 @@ class PodSearch:
         async with self._one_by_one:
             began = await self._turn(deadline)
             try:
-                return await self._search(pod, deadline)
+                return await self._search(pod, deadline, names_taints=names_taints)
             finally:
                 now = clock.monotonic()
                 self._next_at = now + _PAUSE_FACTOR * (now - began)
@@ -112,7 +113,7 @@ class PodSearch:
             raise NoTurnError(max(0.0, self._next_at - now))
         return now
 
-    async def _search(self, pod: Pod, deadline: float) -> SearchedPod:
+    async def _search(self, pod: Pod, deadline: float, *, names_taints: bool) -> SearchedPod:
         asked = self._asked_nodes(pod.metadata.uid)
         names = self._cache.fleet.names() if asked is None else asked
         judge = LiveJudge(self._cache, self._evaluator, self._feasibility, names)
@@ -120,7 +121,11 @@ class PodSearch:
         refused = judge.judge(pod)
         began = await self._rest(began)
         reasons = reason_counts(
-            self._with_quota(refused), self._cache.fleet, self._feasibility.policy, names_pods=False
+            self._with_quota(refused),
+            self._cache.fleet,
+            self._feasibility.policy,
+            names_pods=False,
+            names_taints=names_taints,
         )
         found = SearchedPod(len(names), refused.fits, refused.objection, reasons)
         if refused.fits or refused.objection:

@@ -6,8 +6,11 @@ from purser.adapters.objects import ClusterObjects
 from purser.core.decoding import brief, check_nesting, convert_value, without_nulls
 from purser.core.kubernetes.affinity import NodeTerms
 from purser.kube.objects import Pod
-from purser.kube.pod_details import ScheduledPod
+from purser.kube.pod_details import ScheduledPod, scheduler_message
 from purser.kube.resources import key_of
+
+_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+"""Of kube-scheduler's plugin VolumeBinding (1.20 to 1.37), where a claim's StorageClass does not wait for a pod."""
 
 
 class Claims:
@@ -28,6 +31,14 @@ class Claims:
                 terms = volume.spec.node_affinity.required
                 check_nesting(terms, "nodeAffinity")
                 yield volume.metadata.name, convert_value(without_nulls(terms), NodeTerms, "nodeAffinity")
+
+    def unbound(self, pod: Pod) -> tuple[str, ...]:
+        """Claims of a pod that are not bound now, where kube-scheduler said last that it waits for that. Without its
+        word it is not known: it places pods whose StorageClass waits for them."""
+        if _UNBOUND not in scheduler_message(pod):
+            return ()
+        named = ((name, self._claims.get(f"{pod.metadata.namespace}/{name}")) for name in _claim_names(pod))
+        return tuple(brief(name) for name, claim in named if claim is not None and not claim.spec.volume_name)
 
     def missing(self, pod: Pod) -> str:
         """A claim that a pod names and that is not there; empty where claims were not read."""

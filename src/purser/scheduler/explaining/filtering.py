@@ -64,6 +64,10 @@ class KnownFilters:
         """What keeps a pod from all nodes, whatever they have, in a sentence without its end; empty: nothing."""
         if missing := self._claims.missing(pod):
             return f"PersistentVolumeClaim {missing} does not exist"
+        if unbound := self._claims.unbound(pod):
+            one = len(unbound) == 1
+            name = f"PersistentVolumeClaim{'' if one else 's'} {', '.join(unbound)}"
+            return f"{name} {'is' if one else 'are'} not bound, and kube-scheduler does not place the pod before that"
         return self._device_claims.objection(pod)
 
     def note(self, pod: Pod) -> str:

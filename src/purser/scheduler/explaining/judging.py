@@ -30,11 +30,12 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def reason_counts(
-    found: Judgement, fleet: Fleet, policy: PolicySettings, *, names_pods: bool = True
+    found: Judgement, fleet: Fleet, policy: PolicySettings, *, names_pods: bool = True, names_taints: bool = True
 ) -> tuple[ReasonCount, ...]:
     """A verdict in few lines, those of most nodes first; a cordon after another reason of as many nodes, since it ends
-    without a change to the pod. ``policy``: of pods that name none; ``names_pods``: an operator reads it."""
-    reasons = grouped_rejections(found.rejections)
+    without a change to the pod. ``policy``: of pods that name none; ``names_pods``, ``names_taints``: an operator
+    reads it, who may list all pods, and nodes."""
+    reasons = grouped_rejections(found.rejections, names_taints=names_taints)
     if found.request is not None and found.refusals:
         idle_only = GpuPolicy.MUTEX in policy.gpu_policy(found.request)
         reasons += grouped_refusals(

@@ -2,24 +2,28 @@
 
 from collections.abc import Sequence
 
+from purser.core.decoding import UnreadableError, brief
 from purser.core.dialects import DialectError
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import PodRequest
 from purser.core.placement import Evaluator
 from purser.kube.objects import Pod
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.explaining.judging import Judgement
+from purser.scheduler.explaining.live_filters import LiveFilters
 from purser.scheduler.placement import Feasibility
 
 
 class LiveJudge:
-    """Decides on the nodes that kube-scheduler's own filters let pass, as they are now; changes nothing."""
+    """Decides on nodes as they are now, after those of kube-scheduler's filters that `LiveFilters` knows; changes
+    nothing."""
 
     def __init__(
         self, cache: ClusterCache, evaluator: Evaluator, feasibility: Feasibility, names: Sequence[str]
     ) -> None:
-        """``names``: these nodes. What kube-scheduler keeps the pod from it would not keep one from that asks for
-        less."""
+        """``names``: these nodes."""
         self._cache, self._evaluator, self._feasibility, self._names = cache, evaluator, feasibility, names
+        self._filters = LiveFilters(cache, names)
         self.last_request: PodRequest | None = None
         """Of the pod that was judged last; None: it asks for nothing, or its request cannot be read."""
 
@@ -33,11 +37,16 @@ class LiveJudge:
             request = reading.request()
         except DialectError as error:
             return Judgement(objection=str(error))
+        try:
+            rejections = self._filters.rejections(pod)
+        except (QuantityError, UnreadableError) as error:
+            return Judgement(objection=brief(error))
+        left = [name for name in self._names if name not in rejections]
         if request is None:
-            return Judgement(tuple(self._names))
+            return Judgement(tuple(left), rejections=rejections)
         self.last_request = request
-        found = self._feasibility.evaluate(request, self._names, scored=False)
-        return Judgement(tuple(found.fits), refusals=found.refusals, request=request)
+        found = self._feasibility.evaluate(request, left, scored=False)
+        return Judgement(tuple(found.fits), rejections=rejections, refusals=found.refusals, request=request)
 
     @property
     def largest_gpu_mib(self) -> int:

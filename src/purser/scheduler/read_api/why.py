@@ -4,7 +4,8 @@ server has it.
 Its readers are those of one namespace: it names no other pod, and nodes only to those who may list them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from purser.core.decoding import brief
 from purser.core.explaining.grouping import ReasonCount
@@ -21,7 +22,14 @@ from purser.scheduler.read_api.documents import EncodedState
 from purser.scheduler.read_api.page import Scope
 from purser.scheduler.read_api.reads import SharedReads, read_in_time
 
-Search = Callable[[Pod], Awaitable[SearchedPod]]
+
+class Search(Protocol):
+    """`PodSearch.search`."""
+
+    async def __call__(self, pod: Pod, *, names_taints: bool) -> SearchedPod:
+        """What is found of a pod."""
+        ...
+
 
 _PLACES_NO_PODS = (
     "this replica of the scheduler does not place pods, so it does not know what kube-scheduler was told or which "
@@ -71,8 +79,8 @@ class WhyPage:
             return PodWhy(*head, WhyState.ENDED, spec.node_name, objection=ended)
         if spec.node_name:
             return PodWhy(*head, WhyState.PLACED, spec.node_name)
-        found = await self._search(pod)
         names_nodes = scope.has_all_nodes
+        found = await self._search(pod, names_taints=names_nodes)
         return PodWhy(
             *head,
             WhyState.WAITING,

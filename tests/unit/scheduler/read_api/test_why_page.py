@@ -192,12 +192,12 @@ async def test_searches_follow_one_another_and_what_is_asked_meanwhile_goes_firs
         running, most = 0, 0
         inner = PodSearch._search
 
-        async def counted(self, pod, deadline):
+        async def counted(self, pod, deadline, **options):
             nonlocal running, most
             running += 1
             most = max(most, running)
             try:
-                return await inner(self, pod, deadline)
+                return await inner(self, pod, deadline, **options)
             finally:
                 running -= 1
 
