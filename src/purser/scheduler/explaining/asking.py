@@ -118,6 +118,8 @@ class PodSearch:
         names = self._cache.fleet.names() if asked is None else asked
         judge = LiveJudge(self._cache, self._evaluator, self._feasibility, names)
         began = self._cache.clock.monotonic()
+        judge.ask_filters(pod)
+        began = await self._rest(began)
         refused = judge.judge(pod)
         began = await self._rest(began)
         reasons = reason_counts(

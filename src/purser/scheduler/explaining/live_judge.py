@@ -1,6 +1,7 @@
 """The verdict of the running scheduler on a pod as it could have been written."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from purser.core.decoding import UnreadableError, brief
 from purser.core.dialects import DialectError
@@ -26,6 +27,12 @@ class LiveJudge:
         self._filters = LiveFilters(cache, names)
         self.last_request: PodRequest | None = None
         """Of the pod that was judged last; None: it asks for nothing, or its request cannot be read."""
+
+    def ask_filters(self, pod: Pod) -> None:
+        """Ask kube-scheduler's filters alone: for thousands of nodes they take longer than Purser's decision, and the
+        verdicts on a pod share the answer."""
+        with suppress(QuantityError, UnreadableError):
+            self._filters.rejections(pod)
 
     def judge(self, pod: Pod) -> Judgement:
         """The verdict on each of the nodes."""
