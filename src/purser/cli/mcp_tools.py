@@ -19,7 +19,7 @@ from purser.adapters.workloads import read_workload
 from purser.cli import get_tables, plan
 from purser.cli.cluster_source import with_advice
 from purser.cli.shown_cluster import shown_of_fleet
-from purser.cli.why import explanation_lines
+from purser.cli.why_text import explanation_lines
 from purser.cli.why_workloads import named, resource_of, workload_lines
 from purser.core.decoding import brief
 from purser.core.planning import RoomRequest

@@ -148,7 +148,7 @@ def _watch(kubeconfig: Path | None, context: str | None, api: "ReadApi | None", 
             async with StateReader(api) as reader:
                 await run(PolledScheduler(reader, api, clock, waits=True), terminal)
             return
-        from purser.cli.why import explanation_lines
+        from purser.cli.why_text import explanation_lines
         from purser.top.following import FollowedCluster
 
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:

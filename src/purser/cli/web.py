@@ -236,7 +236,7 @@ async def _follow_forever(feed: "Feed") -> None:
 
 
 def _build_source(client: "Client") -> "StateSource":
-    from purser.cli.why import explanation_lines
+    from purser.cli.why_text import explanation_lines
     from purser.kube import SystemClock
     from purser.top.following import FollowedCluster
 

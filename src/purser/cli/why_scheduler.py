@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from purser.cli.cluster_source import answer_of
 from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, table_lines, terminal_width
+from purser.cli.why_text import explanation_lines, one_line
 
 if TYPE_CHECKING:
     from purser.core.state import ClusterState, PodWhy, StateGrant, StateReason, StateWaiting
@@ -13,30 +14,18 @@ if TYPE_CHECKING:
     from purser.top.asking import ReadApi
 
 
-class ExplanationLines(Protocol):
-    """What is printed of an explanation: `purser.cli.why.explanation_lines`."""
-
-    def __call__(
-        self, found: "Explanation", output: OutputFormat, width: int | None, *, is_live: bool
-    ) -> Iterator[str]:
-        """The lines."""
-        ...
-
-
-def print_scheduler_reasons(
-    api: "ReadApi", namespace: str, name: str, output: OutputFormat, lines_of: ExplanationLines
-) -> None:
+def print_scheduler_reasons(api: "ReadApi", namespace: str, name: str, output: OutputFormat) -> None:
     """Print what the scheduler finds out about a pod; ends the command where it knows none of that name."""
     answer = _ask(api, namespace, name)
     if answer.why is None:
         _print_state(answer.state, namespace, name, output)
         return
     for note in _notes(answer.why):
-        print(f"purser: {_line(note)}", file=sys.stderr)
+        print(f"purser: {one_line(note)}", file=sys.stderr)
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(_document(answer.why, answer.state), DocumentFormat(output.value))
         return
-    for line in _why_lines(answer, output, lines_of):
+    for line in _why_lines(answer, output):
         print(line)
 
 
@@ -76,7 +65,7 @@ def _document(found: "PodWhy", state: "ClusterState | None") -> dict[str, object
     return document | {"grant": msgspec.to_builtins(_find_grant(state, found.namespace, found.pod))}
 
 
-def _why_lines(answer: _Answer, output: OutputFormat, lines_of: ExplanationLines) -> Iterator[str]:
+def _why_lines(answer: _Answer, output: OutputFormat) -> Iterator[str]:
     found, state = answer
     assert found is not None
     held = _find_grant(state, found.namespace, found.pod)
@@ -86,14 +75,14 @@ def _why_lines(answer: _Answer, output: OutputFormat, lines_of: ExplanationLines
     last = f"Last message from scheduler {found.scheduler}: {found.last_message}"
     if found.fits:
         nodes = f"{found.fits} of {found.nodes} node{'' if found.nodes == 1 else 's'}"
-        yield _line(f"{found.namespace}/{found.pod} waits, but Purser does not reject it: {nodes} could take it now")
+        yield one_line(f"{found.namespace}/{found.pod} waits, but Purser does not reject it: {nodes} could take it now")
     else:
-        yield from lines_of(_explanation_of(found), output, terminal_width(output), is_live=True)
+        yield from explanation_lines(_explanation_of(found), output, terminal_width(output), is_live=True)
     # Messages to kube-scheduler have no percent signs.
     texts = (each.text.replace("%", " percent") for each in found.reasons if each.text)
     is_told = any(text in found.last_message for text in texts)
     if found.last_message and (found.fits or found.objection or not is_told):
-        yield _line(last)
+        yield one_line(last)
     if found.reasons and not found.fits:
         yield ""
         yield _MORE_CHANGES
@@ -147,7 +136,7 @@ def _print_state(state: "ClusterState | None", namespace: str, name: str, output
     if not waiting and held is None:
         _fail_unknown_pod(state, namespace, name)
     for note in state.notes if waiting else ():
-        print(f"purser: {_line(note)}", file=sys.stderr)
+        print(f"purser: {one_line(note)}", file=sys.stderr)
     if output in (OutputFormat.JSON, OutputFormat.YAML):
         dump(msgspec.to_builtins(waiting[0] if waiting else held), DocumentFormat(output.value))
         return
@@ -166,7 +155,7 @@ def _fail_unknown_pod(state: "ClusterState", namespace: str, name: str) -> NoRet
 
 
 def _waiting_lines(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
-    yield _line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'the reason is unknown'}")
+    yield one_line(f"{pod.namespace}/{pod.pod} waits: {pod.message or pod.reason or 'the reason is unknown'}")
     if pod.reasons:
         yield ""
         yield from table_lines(pod.reasons, _columns(), output, width=terminal_width(output))
@@ -175,11 +164,11 @@ def _waiting_lines(pod: "StateWaiting", output: OutputFormat) -> Iterator[str]:
 
 
 def _grant_lines(grant: "StateGrant") -> Iterator[str]:
-    yield _line(f"{grant.namespace}/{grant.pod} is on node {grant.node} ({grant.state})")
+    yield one_line(f"{grant.namespace}/{grant.pod} is on node {grant.node} ({grant.state})")
     for container in grant.containers:
         for share in container.shares:
             cores = f" and {share.cores_percent}% of its compute" if share.cores_percent else ""
-            yield _line(f"Container {container.name} holds {share.memory_mib} MiB of GPU {share.index}{cores}.")
+            yield one_line(f"Container {container.name} holds {share.memory_mib} MiB of GPU {share.index}{cores}.")
 
 
 def _columns() -> "list[Column[StateReason]]":
@@ -188,10 +177,3 @@ def _columns() -> "list[Column[StateReason]]":
         Column("REASON", lambda each: each.reason),
         Column("OF", lambda each: each.by),
     ]
-
-
-def _line(text: str) -> str:
-    """One line, which does not command the terminal."""
-    from purser.core.decoding import brief
-
-    return brief(text, 2000)

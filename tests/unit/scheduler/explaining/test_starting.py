@@ -12,7 +12,7 @@ from tests.unit.scheduler.explained import Raw, cluster, dump, gpu, gpus, node, 
 
 from purser.adapters.cluster_files import anonymize_objects, encode_objects, trim_objects
 from purser.adapters.objects import objects_of_dump
-from purser.cli.why import explanation_lines
+from purser.cli.why_text import explanation_lines
 from purser.core.explaining.reasons import FilterReason
 from purser.core.explaining.start_reasons import StartReason
 from purser.core.names import NOT_LISTED
