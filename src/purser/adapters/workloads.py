@@ -1,4 +1,5 @@
-"""One Deployment, ReplicaSet, StatefulSet or Job, and what was last said of pods that it could not create."""
+"""One Deployment, ReplicaSet, StatefulSet, DaemonSet or Job, and what was last said of pods that it could not
+create."""
 
 import msgspec
 

@@ -44,10 +44,10 @@ kube-scheduler, and then the smallest changes that would make the pod fit. Each 
 code. For a pod that is on a node, the command names what keeps the pod from running there, and compares the node's
 score with the best other node. For a pod that failed, the command names who refused the pod, and what helps.
 
-POD may also be the KIND/NAME of a Deployment, ReplicaSet, StatefulSet or Job, such as deploy/web. The command then
-shows how many of the object's pods wait and explains the first one. If the object has no pods, the command shows the
-object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's pod:
-whether the API server would create it (asked with a dry run, which stores nothing), and where it would fit.
+POD may also be the KIND/NAME of a Deployment, ReplicaSet, StatefulSet, DaemonSet or Job, such as deploy/web. The
+command then shows how many of the object's pods wait and explains the first one. If the object has no pods, the command
+shows the object's own message. With -f, the command reads a manifest and explains what would happen to the manifest's
+pod: whether the API server would create it (asked with a dry run, which stores nothing), and where it would fit.
 
 With --scheduler, the command gets the reasons, and changes of the pod that the scheduler has tried, from the read API
 of Purser's scheduler (see "Read API" in the documentation).

@@ -32,6 +32,10 @@ def explanation_lines(
     if found.reasons:
         yield ""
         yield from table_lines(found.reasons, _columns(), output, width=width)
+    if found.further_reasons:
+        yield ""
+        yield _FURTHER_REASONS
+        yield from table_lines(found.further_reasons, _columns(), output, width=width)
     if found.reasons and not (found.fits or found.objection):
         yield ""
         yield _changes_text(found, is_live=is_live)
@@ -59,6 +63,11 @@ def _changes_text(found: "Explanation", *, is_live: bool) -> str:
         return _ONE_PAST_CHANGE if found.at else _ONE_CHANGE
     return _PAST_CHANGES if found.at else _CHANGES
 
+
+_FURTHER_REASONS = (
+    "Of a node that kube-scheduler rejects, only the first reason is listed above. These nodes also have the following "
+    "reasons:"
+)
 
 _CHANGES = (
     "Each of these changes alone makes the pod fit now, and is the smallest of its kind. Each was tried with the "

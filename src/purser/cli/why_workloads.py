@@ -13,6 +13,7 @@ _WORDS = {
     "Deployment": ("deploy", "deployment", "deployments"),
     "ReplicaSet": ("rs", "replicaset", "replicasets"),
     "StatefulSet": ("sts", "statefulset", "statefulsets"),
+    "DaemonSet": ("ds", "daemonset", "daemonsets"),
     "Job": ("job", "jobs"),
 }
 """By kind: as kubectl takes them."""
@@ -69,8 +70,9 @@ def _more_text(others: int) -> str:
 
 def _pods(found: "WorkloadExplanation") -> str:
     from purser.core.wording import counted
+    from purser.kube.workloads import wanted_field
 
-    wanted = "" if found.wanted is None else f"; spec.replicas is {found.wanted}"
+    wanted = "" if found.wanted is None else f"; {wanted_field(found.kind)} is {found.wanted}"
     parts = [
         counted(found.waiting, "waiting pod") if found.waiting else "",
         counted(found.placed, "placed pod") if found.placed else "",

@@ -24,10 +24,12 @@ class WorkloadStatus(Slim, frozen=True, gc=False):
     """What its controller says of it."""
 
     conditions: tuple[PodCondition, ...] = ()
+    desired_number_scheduled: int = 0
+    """Of a DaemonSet: the nodes that are to have a pod."""
 
 
 class Workload(Slim, frozen=True, gc=False):
-    """A Deployment, ReplicaSet, StatefulSet or Job."""
+    """A Deployment, ReplicaSet, StatefulSet, DaemonSet or Job."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
@@ -37,8 +39,9 @@ class Workload(Slim, frozen=True, gc=False):
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, Workload)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True, Workload)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True, Workload)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True, Workload)
 JOBS = Resource("batch", "v1", "jobs", "Job", True, Workload)
-WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
+WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 
 
 def is_of(pod: Pod, kind: str, name: str) -> bool:
@@ -56,4 +59,11 @@ def wanted_pods(found: Workload, kind: str) -> int | None:
     """How many pods it is to have; of a Job, which ends, None."""
     if kind == JOBS.kind:
         return None
+    if kind == DAEMON_SETS.kind:
+        return found.status.desired_number_scheduled
     return 1 if found.spec.replicas is None else found.spec.replicas
+
+
+def wanted_field(kind: str) -> str:
+    """The field that says so."""
+    return "status.desiredNumberScheduled" if kind == DAEMON_SETS.kind else "spec.replicas"

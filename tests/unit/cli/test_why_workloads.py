@@ -83,6 +83,27 @@ def test_of_a_deployment_whose_pods_are_on_nodes_one_that_does_not_run_is_explai
     ]
 
 
+def test_a_daemon_set_s_pod_is_for_its_own_node_whatever_others_have(asked):
+    """No change by which it would go to another."""
+    only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only]}}
+    waits = owned("exporter-a", "10", "DaemonSet", "exporter", memory=9000, affinity={"nodeAffinity": required})
+    large = node("large", gpus("large", 1, 16000))
+    daemon_set = workload("DaemonSet", "exporter") | {"status": {"desiredNumberScheduled": 2}}
+    code, lines, _ = asked(daemon_set, waits, large, words="ds/exporter")
+    assert code == 0
+    assert lines[:2] == [
+        "DaemonSet default/exporter has 1 waiting pod; status.desiredNumberScheduled is 2",
+        "default/exporter-a waits: it fits on none of 2 nodes",
+    ]
+    assert [line for line in lines if line.startswith("- ")] == [
+        "- container c requests nvidia.com/gpumem: 8000 instead of 9000: the pod then fits on n"
+    ]
+    waits["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet"
+    lines = asked(waits, large, words="exporter-a")[1]
+    assert "- the pod has no required nodeAffinity: the pod then fits on large" in lines
+
+
 def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": REFUSED}
     healthy = {"type": "Available", "status": "True", "message": "Deployment has minimum availability."}
@@ -103,6 +124,7 @@ def test_a_deployment_whose_pods_are_refused_says_by_whom(asked):
     [
         ("Deployment", {"replicas": 0}, "The workload needs no pods: spec.replicas is 0"),
         ("Deployment", {"paused": True}, "The workload is paused: spec.paused is true"),
+        ("DaemonSet", {}, "The workload needs no pods: status.desiredNumberScheduled is 0"),
         ("Job", {"suspend": True}, "The workload is suspended: spec.suspend is true"),
         ("StatefulSet", {}, "The object does not report a reason. See kubectl describe statefulset web -n default"),
     ],
@@ -117,9 +139,9 @@ def test_a_workload_without_pods_says_why_or_that_it_does_not(asked, kind, spec,
     [
         ("job/web", 1, "purser: namespace default has no Job web and no pods owned by it\n"),
         (
-            "daemonset/web",
+            "service/web",
             2,
-            "purser: cannot explain daemonset/web: must be a pod name, or KIND/NAME with KIND one of pod, d",
+            "purser: cannot explain service/web: must be a pod name, or KIND/NAME with KIND one of pod, d",
         ),
         ("deploy/", 2, "purser: cannot explain deploy/"),
         ("deploy/a/b", 2, "purser: cannot explain deploy/a/b"),

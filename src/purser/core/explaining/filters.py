@@ -5,7 +5,7 @@ that are bound, VolumeBinding; for those about other pods see ``neighbours``. Am
 a CPU, bytes, pieces of all else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -90,38 +90,42 @@ def first_rejection(
 ) -> FilterRejection | None:
     """What the first filter that refuses has to say; None where all let the pod pass. ``used`` and ``ports`` are what
     pods take of the node."""
+    return next(all_rejections(needs, node, used, ports), None)
+
+
+def all_rejections(
+    needs: PodNeeds, node: FilteredNode, used: Amounts, ports: Iterable[HostPort] = ()
+) -> Iterator[FilterRejection]:
+    """What each filter that refuses has to say, in their order; of taints and resources each one."""
     if node.is_cordoned and untolerated_taints((CORDON,), needs.tolerations):
-        return FilterRejection(FilterReason.UNSCHEDULABLE)
+        yield FilterRejection(FilterReason.UNSCHEDULABLE)
     for taint in untolerated_taints(node.taints, needs.tolerations):
-        return FilterRejection(FilterReason.TAINT, str(taint))
+        yield FilterRejection(FilterReason.TAINT, str(taint))
     lacking = [(key, value) for key, value in sorted(needs.node_selector.items()) if node.labels.get(key) != value]
     if lacking:
-        return FilterRejection(FilterReason.SELECTOR, ", ".join(f"{key}={value}" for key, value in lacking))
+        yield FilterRejection(FilterReason.SELECTOR, ", ".join(f"{key}={value}" for key, value in lacking))
     if needs.affinity.nodes is not None and not needs.affinity.nodes.matches(node.name, node.labels):
-        return FilterRejection(FilterReason.AFFINITY, needs.affinity.nodes.words())
+        yield FilterRejection(FilterReason.AFFINITY, needs.affinity.nodes.words())
     for taken in ports if needs.ports else ():
         for port in sorted(needs.ports):
             if port.conflicts(taken):
-                return FilterRejection(FilterReason.PORTS, f"{port.port}/{port.protocol}")
-    return _missing_resource(needs.amounts, node.allocatable, used) or _volume_rejection(needs, node)
+                yield FilterRejection(FilterReason.PORTS, f"{port.port}/{port.protocol}")
+    yield from _missing_resources(needs.amounts, node.allocatable, used)
+    for name, where in needs.volumes:
+        if not where.matches(node.name, node.labels):
+            yield FilterRejection(FilterReason.VOLUME, name)
 
 
-def _volume_rejection(needs: PodNeeds, node: FilteredNode) -> FilterRejection | None:
-    away = (name for name, where in needs.volumes if not where.matches(node.name, node.labels))
-    name = next(away, None)
-    return None if name is None else FilterRejection(FilterReason.VOLUME, name)
-
-
-def _missing_resource(asked: Amounts, allocatable: Amounts, used: Amounts) -> FilterRejection | None:
+def _missing_resources(asked: Amounts, allocatable: Amounts, used: Amounts) -> Iterator[FilterRejection]:
     for resource, amount in asked.items():
         free = allocatable.get(resource, 0) - used.get(resource, 0)
         if amount > 0 and amount > free:
             if resource == PODS:
-                return FilterRejection(FilterReason.PODS, resource, amount, max(free, 0))
+                yield FilterRejection(FilterReason.PODS, resource, amount, max(free, 0))
+                continue
             listing = _listing(resource, allocatable)
             instead = () if listing is KubeletListing.SOME else _same_vendor_resources(resource, allocatable)
-            return FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), listing, instead)
-    return None
+            yield FilterRejection(FilterReason.RESOURCES, resource, amount, max(free, 0), listing, instead)
 
 
 def _listing(resource: str, allocatable: Amounts) -> KubeletListing:

@@ -1,6 +1,6 @@
 """Why no node takes a pod, as few lines: equal reasons counted together, those of most nodes first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -35,23 +35,25 @@ class ReasonCount(msgspec.Struct, frozen=True):
     """Some of the nodes."""
 
 
-def grouped_rejections(rejections: Mapping[str, FilterRejection], *, names_taints: bool = True) -> list[ReasonCount]:
-    """Of kube-scheduler's filters, by node. ``names_taints``: an operator reads it. kube-scheduler itself names none
-    (1.37, ``tainttoleration``)."""
-    by_key: dict[tuple[FilterReason, str, KubeletListing, tuple[str, ...]], list[str]] = {}
-    for node, each in rejections.items():
+def grouped_rejections(
+    rejections: Iterable[tuple[str, FilterRejection]], *, names_taints: bool = True
+) -> list[ReasonCount]:
+    """Of kube-scheduler's filters, each with its node. ``names_taints``: an operator reads it. kube-scheduler itself
+    names none (1.37, ``tainttoleration``)."""
+    by_key: dict[tuple[FilterReason, str, KubeletListing, tuple[str, ...]], dict[str, FilterRejection]] = {}
+    for node, each in rejections:
         about = "" if each.reason is FilterReason.TAINT and not names_taints else each.about
-        by_key.setdefault((each.reason, about, each.listing, each.instead), []).append(node)
+        by_key.setdefault((each.reason, about, each.listing, each.instead), {})[node] = each
     found = [
         ReasonCount(
             KUBE_SCHEDULER,
             str(reason),
-            len(nodes),
+            len(by_node),
             0,
-            _text(reason, about, [rejections[node] for node in nodes]),
-            tuple(sorted(nodes)[:EXAMPLES]),
+            _text(reason, about, [*by_node.values()]),
+            tuple(sorted(by_node)[:EXAMPLES]),
         )
-        for (reason, about, *_), nodes in by_key.items()
+        for (reason, about, *_), by_node in by_key.items()
     ]
     return sorted(found, key=lambda each: (-each.nodes, each.reason, each.text))
 

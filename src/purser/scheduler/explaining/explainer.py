@@ -9,6 +9,7 @@ from purser.adapters.manifests import ManifestPod
 from purser.adapters.objects import ClusterObjects
 from purser.adapters.workloads import ReadWorkload
 from purser.core.decoding import brief
+from purser.core.explaining.grouping import ReasonCount
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import PolicySettings
 from purser.core.policy.settings import DEFAULT_POLICIES
@@ -16,7 +17,7 @@ from purser.kube.objects import DEFAULT_SCHEDULER, Pod
 from purser.kube.pods import is_terminal
 from purser.scheduler.explaining.choosing import choice_of
 from purser.scheduler.explaining.explanation import Explanation, UnknownPodError
-from purser.scheduler.explaining.judging import reason_counts, words_by_node
+from purser.scheduler.explaining.judging import Judgement, reason_counts, words_by_node
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.last_message import last_message
 from purser.scheduler.explaining.new_pods import NewPod, new_pod
@@ -143,10 +144,16 @@ class Explainer:
             objection=found.objection,
             last_message=last_message(pod),
             reasons=reason_counts(found, cluster.fleet, cluster.policy),
+            further_reasons=() if found.fits or found.objection else self._further_reasons(pod, found),
             by_node=words_by_node(found),
             suggestions=() if found.fits or found.objection else tuple(suggestions(cluster, pod, found)),
             notes=(*preempts, *self._notes_on_waiting(pod), *cluster.notes),
         )
+
+    def _further_reasons(self, pod: Pod, found: Judgement) -> tuple[ReasonCount, ...]:
+        if not found.rejections:
+            return ()
+        return reason_counts(self._cluster.judge_further(pod, found), self._cluster.fleet, self._cluster.policy)
 
     def _notes_on_preemption(self, pod: Pod) -> Iterator[str]:
         """Whether others may have to leave for it, which is not tried."""

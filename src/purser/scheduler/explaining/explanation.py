@@ -32,6 +32,8 @@ class Explanation(msgspec.Struct, frozen=True):
     last_message: str = ""
     """What its scheduler said last of a pod that waits, by the pod's condition PodScheduled."""
     reasons: tuple[ReasonCount, ...] = ()
+    further_reasons: tuple[ReasonCount, ...] = ()
+    """Where it fits nowhere: what else keeps it from the nodes that have a reason of kube-scheduler."""
     by_node: dict[str, str] = {}
     """Of each node that does not take it, why."""
     suggestions: tuple[Suggestion, ...] = ()

@@ -1,7 +1,8 @@
 """kube-scheduler's own filters, asked of the nodes and pods of one cluster as they are, or would be after a change."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain, islice
 
 import msgspec
 
@@ -14,6 +15,7 @@ from purser.core.explaining.filters import (
     FilteredNode,
     FilterRejection,
     PodNeeds,
+    all_rejections,
     amounts_of,
     first_rejection,
     requested_amounts,
@@ -89,6 +91,17 @@ class KnownFilters:
             if rejection is not None:
                 found[name] = rejection
         return found
+
+    def later_rejections(self, pod: Pod, names: Iterable[str]) -> Iterator[tuple[str, FilterRejection]]:
+        """All but the first of each of these nodes. Raises as `rejections`."""
+        needs, neighbours = self.needs(pod), self._neighbours(pod)
+        devices = tuple(self._device_claims.availability(pod))
+        for name in names:
+            node, ports = self._nodes[name], self._placed.ports_on(name) if needs.ports else ()
+            found = all_rejections(needs, node, self._placed.used(name), ports)
+            others = (None if neighbours is None else neighbours.rejection(node), _device_rejection(devices, node))
+            for each in islice(filter(None, chain(found, others)), 1, None):
+                yield name, each
 
     def fits_without_pods(self, pod: Pod, node: str, gone: Collection[str]) -> bool:
         """Whether a node takes a pod if these pods, by uid, were gone; for other pods in the same place they still

@@ -20,7 +20,9 @@ class Judgement(msgspec.Struct, frozen=True):
     objection: str = ""
     """Why it is placed nowhere, whatever the nodes; empty: nothing is in the way."""
     rejections: Mapping[str, FilterRejection] = {}
-    """By node: kube-scheduler's own filters."""
+    """By node: kube-scheduler's own filters, of each the first that refuses."""
+    later_rejections: tuple[tuple[str, FilterRejection], ...] = ()
+    """Each with its node: those after the first, where these alone are asked for."""
     refusals: Mapping[str, Refusal] = {}
     """By node, of those that these let pass."""
     request: PodRequest | None = None
@@ -35,7 +37,8 @@ def reason_counts(
     """A verdict in few lines, those of most nodes first; a cordon after another reason of as many nodes, since it ends
     without a change to the pod. ``policy``: of pods that name none; ``names_pods``, ``names_taints``: an operator
     reads it, who may list all pods, and nodes."""
-    reasons = grouped_rejections(found.rejections, names_taints=names_taints)
+    of_filters = (*found.rejections.items(), *found.later_rejections)
+    reasons = grouped_rejections(of_filters, names_taints=names_taints)
     if found.request is not None and found.refusals:
         idle_only = GpuPolicy.MUTEX in policy.gpu_policy(found.request)
         reasons += grouped_refusals(

@@ -181,6 +181,20 @@ class KnownCluster:
             quota=self._quota(request, found_there),
         )
 
+    def judge_further(self, pod: Pod, found: Judgement) -> Judgement:
+        """What else keeps a pod from the nodes of which a verdict has kube-scheduler's first reason."""
+        names = list(found.rejections)
+        later = tuple(self._filters.later_rejections(pod, names))
+        if found.request is None:
+            return Judgement(later_rejections=later)
+        found_there = self._feasibility.evaluate(found.request, names, scored=False)
+        return Judgement(
+            later_rejections=later,
+            refusals=found_there.refusals,
+            request=found.request,
+            quota=self._quota(found.request, found_there),
+        )
+
     def scored(self, pod: Pod) -> tuple[Judgement, Mapping[str, float]]:
         """The verdict, and what the policy thinks of each node that Purser found to fit; minus infinity: it sees no
         room."""

@@ -12,6 +12,8 @@ from purser.core.names import ENFORCEMENT_ANNOTATION, GPU_NIC_ANNOTATION, GPU_PO
 from purser.core.vendors.catalogue import FAMILIES
 from purser.core.wording import some
 from purser.kube.objects import Pod
+from purser.kube.pods import controller_of
+from purser.kube.workloads import DAEMON_SETS
 from purser.scheduler.explaining.changes import ChangeKind, SuggestedChange, Suggestion
 from purser.scheduler.explaining.edits import (
     with_node_selector,
@@ -89,8 +91,13 @@ def _with_labels(trial: Trial, found: Suggestion, key: str) -> Suggestion:
 
 
 def affinities(trial: Trial) -> Iterator[Suggestion]:
-    """Without what one part of its affinity requires; without its spread constraints."""
+    """Without what one part of its affinity requires; without its spread constraints. A DaemonSet's controller has
+    written the node affinity of its pods: it names the one node that each is for."""
+    owner = controller_of(trial.pod)
+    is_of_daemon_set = owner is not None and owner.kind == DAEMON_SETS.kind
     for kind in _AFFINITIES:
+        if is_of_daemon_set and kind is ChangeKind.AFFINITY:
+            continue
         changed = without_required_affinity(trial.pod, kind)
         if changed is not trial.pod:
             yield from trial.suggest_if_it_fits(kind, f"the pod has no required {kind}", SuggestedChange(), changed)

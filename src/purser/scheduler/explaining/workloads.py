@@ -1,4 +1,4 @@
-"""What is said of a Deployment, ReplicaSet, StatefulSet or Job: how its pods are, and why it has none."""
+"""What is said of a Deployment, ReplicaSet, StatefulSet, DaemonSet or Job: how its pods are, and why it has none."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from purser.core.decoding import brief
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import key_of
-from purser.kube.workloads import Workload, is_of, wanted_pods
+from purser.kube.workloads import Workload, is_of, wanted_field, wanted_pods
 from purser.scheduler.explaining.explanation import Explanation
 
 MAX_MESSAGE = 1000
@@ -85,15 +85,15 @@ def workload_explanation(
         ended=len(ended),
         wanted=wanted,
         nodes=tuple(sorted({pod.spec.node_name for pod in placed})),
-        objections=() if found is None else tuple(_objections(found, wanted, read.last_failure if lacks else "")),
+        objections=() if found is None else tuple(_objections(kind, found, wanted, read.last_failure if lacks else "")),
         pod=first,
         notes=notes,
     )
 
 
-def _objections(found: Workload, wanted: int | None, last_failure: str) -> Iterator[str]:
+def _objections(kind: str, found: Workload, wanted: int | None, last_failure: str) -> Iterator[str]:
     if wanted == 0:
-        yield "the workload needs no pods: spec.replicas is 0"
+        yield f"the workload needs no pods: {wanted_field(kind)} is 0"
     if found.spec.paused:
         yield "the workload is paused: spec.paused is true"
     said = [each for each in found.status.conditions if (each.type, each.status) in _INFORMATIVE_CONDITIONS]

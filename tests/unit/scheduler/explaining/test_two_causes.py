@@ -1,8 +1,9 @@
 """Each two causes at once: on two nodes both are named, each with its node; on one node the one that comes first in the
-chain: kube-scheduler's filters in their order, then what Purser finds of a GPU, of several together, and of kubelet."""
+chain: kube-scheduler's filters in their order, then what Purser finds of a GPU, of several together, and of kubelet.
+Beside a filter the other is named as a further reason."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from tests.unit.scheduler.test_explained_reasons import of_vendor
 
 from purser.adapters.manifests import ManifestPod
 from purser.adapters.objects import ClusterObjects
+from purser.core.explaining.grouping import ReasonCount
 from purser.core.explaining.reasons import FilterReason
 from purser.core.model import Device, Enforcement, MigPlacement
 from purser.core.names import (
@@ -24,6 +26,7 @@ from purser.core.names import (
     SCHEDULER_NAME,
 )
 from purser.core.placement import Reason
+from purser.kube.objects import Pod
 from purser.scheduler.explaining import Explainer
 from purser.scheduler.explaining.judging import reason_counts
 from purser.scheduler.explaining.known import KnownCluster
@@ -96,14 +99,28 @@ class Scene:
 
     def said(self, *more: Raw) -> dict[str, set[str]]:
         """Of each node the reasons that are counted for it."""
+        known, waiting = self._known(*more)
+        return _by_node(reason_counts(known.judge(waiting), known.fleet, known.policy))
+
+    def said_further(self) -> dict[str, set[str]]:
+        """Of each node that a filter rejects, what else there is."""
+        known, waiting = self._known()
+        found = known.judge_further(waiting, known.judge(waiting))
+        return _by_node(reason_counts(found, known.fleet, known.policy))
+
+    def _known(self, *more: Raw) -> tuple[KnownCluster, Pod]:
         known = KnownCluster(self.objects(*more))
         waiting = known.pod("default", "p")
         assert waiting is not None
-        found: dict[str, set[str]] = {"a": set(), "b": set()}
-        for each in reason_counts(known.judge(waiting), known.fleet, known.policy):
-            for name in each.examples:
-                found[name].add(each.reason)
-        return found
+        return known, waiting
+
+
+def _by_node(reasons: Iterable[ReasonCount]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {"a": set(), "b": set()}
+    for each in reasons:
+        for name in each.examples:
+            found[name].add(each.reason)
+    return found
 
 
 class Cause(NamedTuple):
@@ -337,6 +354,9 @@ ONE_IMPLIES_THE_OTHER = _pairs(Reason.EXCLUSIVE_CONFLICT, Reason.KUBELET_ADMISSI
 OF_NO_NODE = _pairs(Reason.NO_MIG_PLACE, *HOLDS)
 """What is left of a GPU in MIG mode is counted in places for instances, and not in MiB."""
 
+OF_NEIGHBOURS = frozenset((FilterReason.SPREAD, FilterReason.POD_ANTI_AFFINITY, FilterReason.POD_AFFINITY))
+"""Of these only the first is looked for."""
+
 
 def check_pair(first: Cause, second: Cause, scheduler: str = SCHEDULER_NAME) -> None:
     reasons = frozenset((first.reason, second.reason))
@@ -351,6 +371,8 @@ def check_pair(first: Cause, second: Cause, scheduler: str = SCHEDULER_NAME) -> 
         first.of_node(scene, "a")
         second.of_node(scene, "b" if is_apart else "a")
         assert scene.said() == {"a": {first.reason}, "b": {second.reason} if is_apart else set()}, reasons
+        if not is_apart and isinstance(first.reason, FilterReason) and not reasons <= OF_NEIGHBOURS:
+            assert second.reason in scene.said_further()["a"], reasons
 
 
 @pytest.mark.parametrize("at", range(len(CAUSES) - 1), ids=IDS[:-1])

@@ -166,7 +166,7 @@ def _reasons(moment: LoggedMoment, rejections: dict[str, FilterRejection]) -> tu
     quota = _quota(moment.asked.left)
     idle_only = moment.idle_only()
     refused = grouped_refusals(moment.found.refusals, moment.request, moment.fleet, idle_only=idle_only, quota=quota)
-    return tuple(sorted([*grouped_rejections(rejections), *refused], key=lambda each: -each.nodes))
+    return tuple(sorted([*grouped_rejections(rejections.items()), *refused], key=lambda each: -each.nodes))
 
 
 def _quota(left: QuotaLimits) -> str:
