@@ -87,7 +87,7 @@ def make_inventory(
     devices = []
     for each in found:
         gpu = by_uuid[each.parent or each.uuid]
-        reason = _obstacle(gpu, health)
+        reason, degraded = _obstacle(gpu, health), _problem_of_open(gpu, health)
         if not reason and gpu.is_partitioned and not (each.parent or each.mig_kind):
             reason = (
                 f"MIG mode is enabled, but the node's configuration does not match: {mismatch}"
@@ -95,9 +95,11 @@ def make_inventory(
                 else MIG_REASON
             )
         if each.mig_kind:
-            devices.append(_partitioned_on_demand(gpu, each, reason, (ungranted or {}).get(each.uuid, ())))
+            cut_on_demand = _partitioned_on_demand(gpu, each, reason, (ungranted or {}).get(each.uuid, ()))
+            devices.append(msgspec.structs.replace(cut_on_demand, degraded_reason=degraded))
             continue
         whole = _device(settings, info, gpu, each, reason, enforcers)
+        whole = msgspec.structs.replace(whole, degraded_reason=degraded)
         is_shared = each.sharing is not SharingStrategy.NONE
         devices.append(_replicated_device(settings, whole, each, config, enforcers) if is_shared else whole)
     listed = {each.uuid for each in found}
@@ -208,6 +210,12 @@ def _obstacle(gpu: Gpu, health: Mapping[str, GpuHealth]) -> str:
     if known is not None and not known.takes_pods:
         return known.reason
     return "" if gpu.fault is None else str(gpu.fault)
+
+
+def _problem_of_open(gpu: Gpu, health: Mapping[str, GpuHealth]) -> str:
+    """Why a GPU that takes pods is degraded; empty: it is not."""
+    known = health.get(gpu.uuid or "")
+    return known.reason if known is not None and known.takes_pods else ""
 
 
 def device_indexes(gpus: Iterable[Gpu]) -> dict[str, str]:

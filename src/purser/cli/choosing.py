@@ -19,6 +19,7 @@ class StateFilter(StrEnum):
     """Values of ``--state``."""
 
     HEALTHY = "healthy"
+    DEGRADED = "degraded"
     UNHEALTHY = "unhealthy"
     CORDONED = "cordoned"
     DISPUTED = "disputed"
@@ -38,7 +39,8 @@ Selector = Annotated[
 State = Annotated[
     StateFilter | None,
     typer.Option(
-        "--state", help="Show only GPUs in this state. A free GPU is healthy and not held by any pod, even in part."
+        "--state",
+        help="Show only GPUs in this state. A free GPU takes new pods and is not held by any pod, even in part.",
     ),
 ]
 SortBy = Annotated[
@@ -69,13 +71,15 @@ def is_in_state(row: "GpuRow", wanted: StateFilter) -> bool:
     """Whether ``--state`` shows a GPU; several may be so of one that takes no pods."""
     state = row.state
     is_cordoned = state.cordoned or row.is_node_cordoned
-    is_healthy = state.device.healthy and not is_cordoned and not state.disputed
+    takes_pods = state.device.healthy and not is_cordoned and not state.disputed
+    is_degraded = bool(state.device.degraded_reason)
     facts = {
-        StateFilter.HEALTHY: is_healthy,
+        StateFilter.HEALTHY: takes_pods and not is_degraded,
+        StateFilter.DEGRADED: is_degraded,
         StateFilter.UNHEALTHY: not state.device.healthy,
         StateFilter.CORDONED: is_cordoned,
         StateFilter.DISPUTED: bool(state.disputed),
-        StateFilter.FREE: is_healthy and not state.usage.pods,
+        StateFilter.FREE: takes_pods and not state.usage.pods,
         StateFilter.USED: bool(state.usage.pods),
     }
     return facts[wanted]

@@ -37,6 +37,8 @@ class GpuStatus(StrEnum):
     SCHEDULING_DISABLED = "SchedulingDisabled"
     """Its node is cordoned, as `kubectl get nodes` has it."""
     DISPUTED = "Disputed"
+    DEGRADED = "Degraded"
+    """It takes new pods, and has a problem."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,22 @@ class GpuRow:
 
     @property
     def status(self) -> GpuStatus:
-        """The first thing that keeps new pods away."""
+        """The first thing that keeps new pods away, or else what is wrong."""
         if not self.state.device.healthy:
             return GpuStatus.UNHEALTHY
         if self.state.cordoned:
             return GpuStatus.CORDONED
         if self.is_node_cordoned:
             return GpuStatus.SCHEDULING_DISABLED
-        return GpuStatus.DISPUTED if self.state.disputed else GpuStatus.HEALTHY
+        if self.state.disputed:
+            return GpuStatus.DISPUTED
+        return GpuStatus.DEGRADED if self.state.device.degraded_reason else GpuStatus.HEALTHY
+
+    @property
+    def reason(self) -> str:
+        """Why it is not healthy; empty: it is, or somebody has closed it."""
+        device = self.state.device
+        return device.unhealthy_reason or self.state.disputed or device.degraded_reason
 
 
 @dataclass(frozen=True)
@@ -247,7 +257,7 @@ def gpu_columns() -> list[Column[GpuRow]]:
         Column("MODE", lambda row: str(row.state.device.mode), wide=True),
         Column("ENFORCES", lambda row: str(row.state.device.enforcement), wide=True),
         Column("HELD BY", lambda row: row.pods, wide=True),
-        Column("REASON", lambda row: row.state.device.unhealthy_reason or row.state.disputed, wide=True),
+        Column("REASON", lambda row: row.reason, wide=True),
     ]
 
 

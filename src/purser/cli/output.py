@@ -148,6 +148,7 @@ _COLOURS = {
     "Unknown": "31",
     "Cordoned": "33",
     "Disputed": "33",
+    "Degraded": "33",
     "SchedulingDisabled": "33",
 }
 """ANSI's red and yellow."""

@@ -125,6 +125,7 @@ def _device_state(gpu: StateGpu) -> DeviceState:
         mode=_word(DeviceMode, gpu.mode),
         healthy=is_healthy,
         unhealthy_reason="" if is_healthy else gpu.reason,
+        degraded_reason=gpu.degraded_reason,
         enforcement=_word(Enforcement, gpu.enforcement),
         resource=GPU_RESOURCE if gpu.resource == GPU_RESOURCE else gpu.resource,  # documents leave out the default
         parent=gpu.parent,

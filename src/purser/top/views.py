@@ -115,9 +115,17 @@ def _models(node: StateNode) -> str:
 
 
 def _node_status(node: StateNode) -> str:
-    words = [gpu.health for gpu in node.gpus if gpu.health is not StateGpuHealth.HEALTHY]
-    counts = [f"{words.count(word)} {word}" for word in StateGpuHealth if word in words]
+    words = [word for gpu in node.gpus if (word := _health_word(gpu)) != StateGpuHealth.HEALTHY]
+    counts = [f"{words.count(word)} {word}" for word in _HEALTH_WORDS if word in words]
     return ", ".join(["Cordoned"] * node.cordoned + counts) or "Ready"
+
+
+_DEGRADED = "Degraded"
+_HEALTH_WORDS = [*(word for word in StateGpuHealth if word is not StateGpuHealth.HEALTHY), _DEGRADED, "Healthy"]
+
+
+def _health_word(gpu: StateGpu) -> str:
+    return _DEGRADED if gpu.is_degraded else str(gpu.health)
 
 
 GpuRow = tuple[StateNode, StateGpu]
@@ -148,7 +156,7 @@ def gpu_columns() -> list[TopColumn[GpuRow]]:
     return [
         TopColumn("NODE", lambda r: r[0].name, lambda r: (natural_sort_key(r[0].name), r[1].index)),
         TopColumn("GPU", lambda r: r[1].index, lambda r: r[1].index, right=True),
-        TopColumn("HEALTH", lambda r: r[1].health, lambda r: list(StateGpuHealth).index(r[1].health)),
+        TopColumn("HEALTH", lambda r: _health_word(r[1]), lambda r: _HEALTH_WORDS.index(_health_word(r[1]))),
         TopColumn("PODS", lambda r: r[1].pods, lambda r: -r[1].pods, right=True),
         TopColumn(
             "MEMORY",

@@ -13,7 +13,7 @@ from purser.core.state import StateGpu, StateGpuHealth, StateNode
 
 
 class Health(StrEnum):
-    """As the state document has it, and one word more. The gravest comes first."""
+    """As the state document has it, and two words more. The gravest comes first."""
 
     UNHEALTHY = "Unhealthy"
     DISPUTED = "Disputed"
@@ -21,12 +21,15 @@ class Health(StrEnum):
     """Nothing is known to be wrong with it: its node's agent is being restarted or gone (nothing says since when), or
     kubelet lists none of its devices."""
     CORDONED = "Cordoned"
+    DEGRADED = "Degraded"
+    """It takes new pods, and has a problem."""
     HEALTHY = "Healthy"
 
 
 _PAUSES = frozenset({AGENT_STOPPING, AGENT_AWAY})
 # Members of an enumeration are slow to look up, and there are a hundred thousand GPUs to count.
 _HEALTHY, _ALSO_HEALTHY = StateGpuHealth.HEALTHY, Health.HEALTHY
+_TAKE_PODS = (_ALSO_HEALTHY, Health.DEGRADED)
 _GRAVITY: Mapping[Health, int] = {health: place for place, health in enumerate(Health)}
 
 
@@ -71,7 +74,7 @@ def has_parts(node: StateNode) -> bool:
 
 def takes_pods(node: StateNode) -> bool:
     """Whether any of its devices does, if the node itself does."""
-    return any(health_of(gpu) is Health.HEALTHY for gpu in node.gpus)
+    return any(gpu.health is _HEALTHY for gpu in node.gpus)
 
 
 def is_paused(node: StateNode) -> bool:
@@ -82,15 +85,15 @@ def is_paused(node: StateNode) -> bool:
 def health_of(gpu: StateGpu) -> Health:
     """Of a GPU or a MIG device by itself."""
     if gpu.health is _HEALTHY:
-        return _ALSO_HEALTHY
+        return Health.DEGRADED if gpu.degraded_reason else _ALSO_HEALTHY
     if gpu.health is StateGpuHealth.UNHEALTHY and gpu.reason in _PAUSES:
         return Health.PAUSED
     return Health(gpu.health)
 
 
 def health_on(node: StateNode, own: Health) -> Health:
-    """Of a GPU with such a health of its own: a healthy one of a cordoned node takes no new pods either."""
-    return Health.CORDONED if node.cordoned and own is _ALSO_HEALTHY else own
+    """Of a GPU with such a health of its own: one of a cordoned node takes no new pods either."""
+    return Health.CORDONED if node.cordoned and own in _TAKE_PODS else own
 
 
 def mig_profile(gpu: StateGpu) -> str:

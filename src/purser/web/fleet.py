@@ -74,6 +74,7 @@ class Summary(msgspec.Struct, frozen=True):
     unhealthy: int
     cordoned: int
     paused: int
+    degraded: int
     memory_mib: int
     memory_held_mib: int
     cores_percent: int
@@ -125,6 +126,7 @@ def summary_of(state: ClusterState) -> Summary:
         unhealthy=health.count(Health.UNHEALTHY) + health.count(Health.DISPUTED),
         cordoned=health.count(Health.CORDONED),
         paused=health.count(Health.PAUSED),
+        degraded=health.count(Health.DEGRADED),
         memory_mib=sum(gpu.memory_mib for gpu in gpus),
         memory_held_mib=sum(gpu.memory_held_mib for gpu in gpus),
         cores_percent=sum(total for _, total in cores),
@@ -168,7 +170,7 @@ def _node(node: StateNode, parts: Mapping[str, Sequence[TilePart]]) -> TileNode:
 def _gpu(gpu: StateGpu, parts: Sequence[TilePart]) -> TileGpu:
     state = TileState(
         health=health_of(gpu),
-        reason=gpu.reason,
+        reason=gpu.reason or gpu.degraded_reason,
         memory_mib=gpu.memory_held_mib,
         cores_percent=gpu.cores_held_percent,
         slots=gpu.slots_held,

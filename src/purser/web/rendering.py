@@ -33,6 +33,7 @@ _PAGES = {"/": "Fleet", "/nodes": "Nodes", "/waiting": "Waiting", "/use": "Use",
 
 STATUS_CLASSES = {
     Health.HEALTHY: "status-ok",
+    Health.DEGRADED: "status-warn",
     Health.CORDONED: "status-warn",
     Health.PAUSED: "status-warn",
     Health.DISPUTED: "status-bad",

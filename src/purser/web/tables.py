@@ -132,11 +132,11 @@ def gpu_places(state: ClusterState, wanted: Callable[[StateNode, StateGpu], bool
 
 
 def faulty_gpus(state: ClusterState, grant: StateGrant) -> list[StateGpu]:
-    """The GPUs that a pod holds and that are unhealthy or disputed."""
+    """The GPUs that a pod holds and that are unhealthy, disputed or degraded."""
     held = held_by_gpu(grant)
     node = next((each for each in state.nodes if each.name == grant.node), None)
     gpus = () if node is None else node.gpus
-    bad = (Health.UNHEALTHY, Health.DISPUTED)
+    bad = (Health.UNHEALTHY, Health.DISPUTED, Health.DEGRADED)
     return [gpu for gpu in gpus if gpu.uuid in held and health_of(gpu) in bad]
 
 

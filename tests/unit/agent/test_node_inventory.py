@@ -11,9 +11,10 @@ from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSetti
 from purser.agent.sharing import SharingConfig, config_of
 from purser.core.device.gpus import NodeMigDevice
 from purser.core.device.ids import MAX_SLOTS, device_ids, uuid_of, uuids_of
-from purser.core.health.machine import GpuHealth, after_xid
+from purser.core.health.machine import GpuHealth, HealthCause, Sign, after_xid
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind
+from purser.core.health.state import HealthState
 from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory, PartitionedGpu
 from purser.core.sharing import MigStrategy, plugin_file
 
@@ -41,6 +42,16 @@ def inventory(*gpus, health=None, enforcers=NO_ENFORCERS, **settings):
     settings = AgentSettings(node_name="n", **settings)
     basis = InventoryBasis(config_of(settings.sharing), INFO, tuple(gpus))
     return make_inventory(settings, basis, health or {}, enforcers, "1.0")
+
+
+def test_a_degraded_gpu_takes_pods_and_says_what_is_wrong_with_it():
+    worn = GpuHealth((HealthCause(Sign.NVLINK, HealthState.DEGRADED, "2 of 12 NVLinks are down"),))
+    first, second = inventory(gpu(0, A), gpu(1, B), health={A: worn}).devices
+    assert (first.healthy, first.unhealthy_reason, first.degraded_reason) == (True, "", "2 of 12 NVLinks are down")
+    assert (second.healthy, second.degraded_reason) == (True, "")
+    lost = GpuHealth((HealthCause(Sign.XID, HealthState.LOST, "Xid 79"),))
+    (device,) = inventory(gpu(0, A), health={A: lost}).devices
+    assert (device.healthy, device.unhealthy_reason, device.degraded_reason) == (False, "Xid 79", "")
 
 
 def test_an_index_is_the_drivers_whatever_number_the_device_file_has():

@@ -162,6 +162,15 @@ def test_the_state_of_a_gpu_is_the_first_thing_that_keeps_pods_away():
     assert row.pods == ("team/p",)
 
 
+def test_a_degraded_gpu_can_be_used_and_is_not_healthy():
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", (Device("GPU-0", 0, "A100", 100, degraded_reason="NVLink errors"),)))
+    [row] = get_tables.gpu_rows(shown_of_fleet(fleet, {}))
+    assert (row.status, row.reason) == ("Degraded", "NVLink errors")
+    assert [state for state in StateFilter if is_in_state(row, state)] == [StateFilter.DEGRADED, StateFilter.FREE]
+    assert dataclasses.replace(row, is_node_cordoned=True).status == "SchedulingDisabled"
+
+
 def test_rows_are_sorted_by_numbers_and_by_columns_without_their_units():
     columns = [Column("MEMORY MiB", lambda row: row), Column("HELD BY", lambda row: [row])]
     values = ["10/20", "9/20", None]

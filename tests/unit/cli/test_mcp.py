@@ -28,11 +28,13 @@ async def assistant(kubeconfig):
     """One that has started the server."""
     # Here: the import takes a second, in every process that collects this file.
     from mcp import Client as Assistant
-    from mcp.client.stdio import StdioServerParameters
+    from mcp.client.stdio import StdioServerParameters, stdio_client
 
     arguments = ["-c", "from purser.cli import main; main()", "mcp", f"--kubeconfig={kubeconfig}"]
     env = {"PYTHONPATH": str(Path(purser.__file__).parents[1])}  # the client hands nothing on by itself
-    async with Assistant(StdioServerParameters(command=sys.executable, args=arguments, env=env)) as found:
+    started = StdioServerParameters(command=sys.executable, args=arguments, env=env)
+    # Its default is the standard error of when it was imported, which may be that of a command in this process.
+    async with Assistant(stdio_client(started, errlog=sys.__stderr__)) as found:
         yield found
 
 
@@ -114,7 +116,7 @@ async def test_an_assistant_asks_about_a_cluster_and_is_told_what_is_wrong_with_
 
             for tool, arguments, says in (
                 ("why", {"pod": "q"}, "namespace default has no pod q"),
-                ("why", {"pod": "daemonset/q"}, "cannot explain daemonset/q"),
+                ("why", {"pod": "service/q"}, "cannot explain service/q"),
                 ("why", {"pod": ""}, "at least 1 character"),
                 ("why", {}, "required"),
                 ("why_manifest", {"manifest": "kind: Secret"}, "the manifest"),

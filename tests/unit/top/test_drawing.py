@@ -45,6 +45,16 @@ def test_a_view_has_its_heads_and_rows_and_the_cluster_in_a_line():
     assert lines[-1].startswith("q quit")
 
 
+def test_a_degraded_gpu_is_named_and_is_not_closed():
+    worn = msgspec.structs.replace(gpu(0), degraded_reason="NVLink errors")
+    state = cluster((node("n", worn, gpu(1)),))
+    lines = texts(drawn(shown(state), 110, 12))
+    assert "closed" not in lines[0]
+    assert lines[3].split()[:4] == ["n", "2", "1", "Degraded"]
+    lines = texts(drawn(shown(state, TopView.GPUS), 110, 12))
+    assert [line.split()[:3] for line in lines[3:5]] == [["n", "0", "Degraded"], ["n", "1", "Healthy"]]
+
+
 def test_what_could_not_be_read_is_said_above_the_rows_and_in_full_beside_the_keys():
     notes = ("resourcequotas are not shown, because you are not allowed to read them", "namespaces are left out: ...")
     state = msgspec.structs.replace(STATE, notes=notes)

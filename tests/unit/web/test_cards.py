@@ -6,7 +6,7 @@ from tests.unit.top.states import cluster, gpu, grant, node
 
 from purser.core.names import AGENT_AWAY, AGENT_STOPPING, NOT_LISTED
 from purser.core.state import StateGpuHealth
-from purser.web.cards import Health, device_name, health_of, mig_profile
+from purser.web.cards import Health, device_name, health_of, mig_profile, takes_pods
 from purser.web.fleet import fleet_of, summary_of
 from purser.web.tables import node_rows, use_by_model, use_by_namespace
 
@@ -47,6 +47,30 @@ def test_a_pod_with_two_devices_of_one_gpu_holds_one_gpu():
     holder = msgspec.structs.replace(holder, containers=(msgspec.structs.replace(container, shares=shares),))
     state = cluster((node("n", part("a", held=1), part("b", held=1)),), (holder,))
     assert [row.gpus for row in (*use_by_namespace(state), *use_by_model(state))] == [1, 1]
+
+
+def test_a_degraded_gpu_takes_pods_and_is_not_healthy_to_look_at():
+    worn = msgspec.structs.replace(gpu(0), degraded_reason="2 of 12 NVLinks are down")
+    state = cluster((node("n", worn, gpu(1)),))
+    found = summary_of(state)
+    assert (found.gpus, found.degraded, found.unhealthy) == (2, 1, 0)
+    (tile, _) = fleet_of(state)["n"].gpus
+    assert (tile.state.health, tile.state.reason) == (Health.DEGRADED, "2 of 12 NVLinks are down")
+    (row,) = node_rows(state, health="Degraded")
+    assert row.unusable == [(Health.DEGRADED, 1)]
+    assert takes_pods(node("n", worn)), "a note says where nothing on a node does"
+    assert summary_of(cluster((node("n", worn, cordoned=True),))).cordoned == 1
+    lost = msgspec.structs.replace(worn, health=StateGpuHealth.UNHEALTHY, reason="Xid 79")
+    assert health_of(lost) is Health.UNHEALTHY
+
+
+async def test_pages_say_what_is_wrong_with_a_degraded_gpu():
+    worn = msgspec.structs.replace(gpu(0, held=100), degraded_reason="2 of 12 NVLinks are down")
+    state = cluster((node("n", worn),), (grant("p"),))
+    async with served(Source(state)) as (client, _):
+        assert "1 GPU degraded" in await text_of(client, "/nodes?health=Degraded")
+        assert ">Degraded</span>: 2 of 12 NVLinks are down" in await text_of(client, "/gpus/GPU-0")
+        assert "which is degraded: 2 of 12 NVLinks are down" in await text_of(client, "/pods/default/p")
 
 
 def test_gpus_of_an_agent_that_restarts_are_paused_and_not_unhealthy():

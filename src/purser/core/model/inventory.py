@@ -156,6 +156,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     mode: DeviceMode = DeviceMode.SHARED
     healthy: bool = True
     unhealthy_reason: str = ""
+    degraded_reason: str = ""
+    """What is wrong with it, in a sentence, although it takes new pods."""
     vendor: str = NVIDIA
     compute_capability: str = ""
     enforcement: Enforcement = Enforcement.NONE

@@ -120,6 +120,7 @@ def _gpu(state: DeviceState, dispute: str) -> StateGpu:
         pci_bus_id=device.pci_bus_id,
         numa_nodes=device.numa_nodes,
         instances=device_instances(state),
+        degraded_reason=device.degraded_reason,
     )
 
 

@@ -65,6 +65,13 @@ class StateGpu(msgspec.Struct, frozen=True, gc=False):
     """Empty: not known."""
     instances: tuple[str, ...] = ()
     """GPU instances, ``1g.5gb at 3``, on a GPU that is cut on demand; in brackets those that no grant made."""
+    degraded_reason: str = ""
+    """What is wrong with it, in a sentence, although it takes new pods; empty: nothing is known to be."""
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether it takes new pods and has a problem."""
+        return bool(self.degraded_reason) and self.health is StateGpuHealth.HEALTHY
 
 
 class StateCutGpu(msgspec.Struct, frozen=True, gc=False):

@@ -6,7 +6,7 @@ const WAIT_MS = 250;
 const CHOICES = {
   group: ["node", "none", "model", "namespace"],
   colour: ["memory", "compute", "used", "health", "namespace"],
-  health: ["", "Healthy", "Cordoned", "Paused", "Unhealthy", "Disputed"],
+  health: ["", "Healthy", "Degraded", "Cordoned", "Paused", "Unhealthy", "Disputed"],
 };
 let timer = 0;
 

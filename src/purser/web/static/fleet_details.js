@@ -9,6 +9,7 @@ const ONE_DIGIT = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const WHOLE_NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const STATUS = {
   Healthy: "status-ok",
+  Degraded: "status-warn",
   Cordoned: "status-warn",
   Paused: "status-warn",
   Disputed: "status-warn",

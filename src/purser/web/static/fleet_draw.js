@@ -407,7 +407,7 @@ export class Painter {
     }
   }
 
-  /** Marks a tile that is not healthy: `?` disputed, two bars paused, a bar cordoned, hatched unhealthy. */
+  /** Marks a tile that is not healthy: `?` disputed, `!` degraded, two bars paused, a bar cordoned, hatched unhealthy. */
   #paintHealth(code, x, y, width, height) {
     const { context, ratio, theme } = this;
     const word = HEALTH[code];
@@ -451,7 +451,7 @@ export class Painter {
       context.textAlign = "center";
       context.textBaseline = "middle";
       this.#font((side / ratio) * 0.95, 700);
-      this.#text(theme.text, "?", boxX + wide / 2, boxY + Math.round(side / 2 + side / 16));
+      this.#text(theme.text, word === "Degraded" ? "!" : "?", boxX + wide / 2, boxY + Math.round(side / 2 + side / 16));
     }
   }
 

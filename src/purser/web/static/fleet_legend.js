@@ -8,6 +8,7 @@ const MARKS = [
   ["Cordoned", "cordoned"],
   ["Paused", "paused"],
   ["Disputed", "disputed"],
+  ["Degraded", "degraded"],
 ];
 
 function entry(swatch, text) {

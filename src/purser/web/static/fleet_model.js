@@ -7,7 +7,8 @@
 /** Before the key of a label, in a grouping by that label. */
 export const LABEL_GROUP = "label:";
 /** The words of health, each at its code. A tile has the gravest code of its GPU and its devices. */
-export const HEALTH = ["Healthy", "Cordoned", "Paused", "Disputed", "Unhealthy"];
+export const HEALTH = ["Healthy", "Degraded", "Cordoned", "Paused", "Disputed", "Unhealthy"];
+const CORDONED = HEALTH.indexOf("Cordoned");
 /** How many parts of a tile are told apart. A GPU may have more holders; the last part then stands for the rest. */
 export const MOST_PARTS = 8;
 /** Parts are measured in this fraction of the tile's height. */
@@ -221,7 +222,10 @@ export class Fleet {
     const node = this.owners[tile];
     const members = this.members[tile].map((position) => node.gpus[position]);
     const card = members[0].parent === "" ? members[0] : null;
-    this.cardHealth[tile] = Math.max(Number(node.cordoned), card === null ? 0 : healthCode(card.state.health));
+    this.cardHealth[tile] = Math.max(
+      node.cordoned ? CORDONED : 0,
+      card === null ? 0 : healthCode(card.state.health),
+    );
     this.health[tile] = members.reduce(
       (worst, gpu) => Math.max(worst, healthCode(gpu.state.health)),
       this.cardHealth[tile],
