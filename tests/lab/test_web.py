@@ -7,10 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import axe_playwright_python
+import msgspec
 import pytest
 import yaml
 from yarl import URL
 
+from purser.core.model import Device, NodeInventory
+from purser.core.names import INVENTORY_ANNOTATION
 from purser.kube import NotFoundError
 from purser.kube.resource_quotas import RESOURCE_QUOTAS
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
@@ -52,6 +55,11 @@ async def pages(*options):
         await lab.ready()
         async with web_process("--kubeconfig", lab.kubeconfig, *options) as server:
             yield lab, server
+
+
+WORN_GPU = Device("GPU-worn", 0, "Tesla T4", 1000, degraded_reason="2 of 12 NVLinks are down")
+INVENTORY = msgspec.json.encode(NodeInventory("worn", (WORN_GPU,))).decode()
+WORN = {"metadata": {"name": "worn", "annotations": {INVENTORY_ANNOTATION: INVENTORY}}}
 
 
 async def test_the_pages_follow_the_cluster(quiet_logs):
@@ -153,6 +161,15 @@ async def test_the_pages_follow_the_cluster(quiet_logs):
         await lab.client.delete(NODES, node)
         await tab.shows("[data-count=gpus]", re.compile("^4$"))
 
+        # A GPU that takes pods and has a problem is found as well.
+        await a_gpu_is_worn(lab.client)
+        await page.locator("[data-notice=degraded].is-raised").wait_for()
+        await tab.open("?health=Degraded")
+        await tab.shows("#match-count", "1 of 5 GPUs")
+        await tab.open("gpus/GPU-worn")
+        await tab.shows("dd .status-warn", "Degraded")
+        await tab.shows("dd", WORN_GPU.degraded_reason)
+
 
 async def test_people_log_in_with_a_token_of_their_own(quiet_logs, tmp_path):
     settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1)
@@ -225,6 +242,13 @@ async def test_everybody_can_read_the_pages(quiet_logs):
         for width in (360, 1920):
             async with browsing(server.url, viewport={"width": width, "height": 900}) as tab:
                 assert await axe_problems(tab, lab.nodes["t4-4-1"].driver.uuids[3]) == {}, width
+
+
+async def a_gpu_is_worn(client):
+    """On a node without a kubelet: what a T4 of the lab has takes it out of service."""
+    await client.create(NODES, WORN)
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await client.patch_merge(NODES.raw(), "worn", {"status": ready}, subresource="status")
 
 
 async def a_quota_is_full(client):
