@@ -190,7 +190,8 @@ def _choice(found: "ChosenNode", *, is_past: bool) -> Iterator[str]:
     verb, ranks = ("was", "ranked") if is_past else ("is", "ranks")
     if found.own is None:
         others = f"{found.fits} other node{'' if found.fits == 1 else 's'}, but not its own"
-        yield f"{lead.removesuffix(nodes)}{others if found.fits else 'no node, not even its own'}."
+        why = f" ({found.own_reason})" if found.own_reason else ""
+        yield f"{lead.removesuffix(nodes)}{others if found.fits else 'no node, not even its own'}{why}."
         return
     yield f"{lead}. Policy {found.policy} {ranks} the pod's node number {found.rank}: {_score(found.own)}."
     if found.runner_up is not None:

@@ -380,7 +380,11 @@ def test_a_pod_on_a_node_is_compared_with_the_best_of_the_other_nodes():
     assert explained(best, *nodes, *others).choice.rank == 1
     assert explained(pod("p", {"cpu": "1"}, on="full"), *nodes).choice.policy == ""
     gone = pod("p", gpu(4000), on="full", share={"full-7": 4000})
-    assert explained(gone, *nodes, *others).choice.own is None
+    choice = explained(gone, *nodes, *others).choice
+    assert (choice.own, choice.own_reason) == (None, "2/2 CardInsufficientMemory")
+    closed = node("full", gpus("full", 1), unschedulable=True)
+    choice = explained(gone, closed).choice
+    assert (choice.fits, choice.own_reason) == (0, "NodeUnschedulable: 1 node is cordoned")
     assert explained(gone, *nodes, *others).choice.gpus == ("GPU full-7 (not in the node's inventory): 4000 MiB",)
 
 

@@ -17,6 +17,7 @@ from purser.core.placement import Placement
 from purser.core.placement.policies.purser import KEPT_NODE_SCORE
 from purser.core.wording import natural_sort_key
 from purser.kube.objects import Pod
+from purser.scheduler.explaining.judging import words_of_node
 from purser.scheduler.explaining.known import KnownCluster
 
 
@@ -43,6 +44,8 @@ class ChosenNode(msgspec.Struct, frozen=True):
     """How many nodes take it, its own included."""
     own: NodeScore | None = None
     """None: its own would not take it any more."""
+    own_reason: str = ""
+    """Why its own would not; empty: it would, or the pod asks for no GPUs."""
     runner_up: NodeScore | None = None
     """The best of the others."""
     rank: int = 0
@@ -63,7 +66,8 @@ def choice_of(cluster: KnownCluster, pod: Pod) -> ChosenNode:
             return ChosenNode(gpus=held, fault=fault, fits=len(judged.fits))
         why = "" if grant is None else cluster.gpus_why(judged.request, _placement(grant))
         found = compare_nodes(cluster.policy.node_policy(judged.request), held, scores, pod.spec.node_name, why)
-        return msgspec.structs.replace(found, fault=fault)
+        own_reason = words_of_node(judged, pod.spec.node_name)
+        return msgspec.structs.replace(found, fault=fault, own_reason=own_reason)
 
 
 def compare_nodes(

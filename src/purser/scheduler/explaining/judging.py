@@ -48,7 +48,14 @@ def reason_counts(
 
 
 def words_by_node(found: Judgement) -> dict[str, str]:
-    """Why each node that does not take a pod does not: of kube-scheduler's filters the first, else how many of its GPUs
-    have which reason first."""
-    rejected = {name: describe_node(each) for name, each in found.rejections.items()}
-    return rejected | {name: brief(each.message_to_operators) for name, each in found.refusals.items()}
+    """Why each node that does not take a pod does not, as `words_of_node` says it."""
+    return {name: words_of_node(found, name) for name in (*found.rejections, *found.refusals)}
+
+
+def words_of_node(found: Judgement, name: str) -> str:
+    """Why a node does not take a pod: of kube-scheduler's filters the first, else how many of its GPUs have which
+    reason first; empty: it takes the pod."""
+    if (rejection := found.rejections.get(name)) is not None:
+        return describe_node(rejection)
+    refusal = found.refusals.get(name)
+    return "" if refusal is None else brief(refusal.message_to_operators)
