@@ -11,7 +11,7 @@
 - ``suggesting``: the smallest changes by which the pod would fit, each judged on the changed cluster. ``changes``: the
   nouns; ``trial``: how one is tried; a module for each kind: ``amounts``, ``pod_changes``, ``quota_changes``,
   ``node_changes``, ``leaving``. ``edits``: changed pods; ``ending``: which pods would have to end; ``searching``: how
-  the largest and the fewest are found.
+  the largest and the fewest are found. ``preempting``: whether pods of lower priority are in the way.
 - ``logged``: the same of a scheduler's decision log.
 - ``advising``: the running scheduler tells pods that wait what change of their own would make them fit; ``live_judge``:
   its verdict on a changed pod. ``asking``: the same for one pod, when somebody asks the read API.

@@ -21,6 +21,7 @@ from purser.scheduler.explaining.judging import Judgement, reason_counts, words_
 from purser.scheduler.explaining.known import KnownCluster
 from purser.scheduler.explaining.last_message import last_message
 from purser.scheduler.explaining.new_pods import NewPod, new_pod
+from purser.scheduler.explaining.preempting import note_on_preemption
 from purser.scheduler.explaining.starting import Obstacle, failure, obstacle
 from purser.scheduler.explaining.suggesting import suggestions
 from purser.scheduler.explaining.workloads import (
@@ -137,7 +138,7 @@ class Explainer:
         if spec.scheduling_gates:
             return self._explained_gated(pod, head)
         found = cluster.judge(pod)
-        preempts = () if found.fits or found.objection else self._notes_on_preemption(pod)
+        preempts = () if found.fits or found.objection else tuple(self._notes_on_preemption(pod, found))
         return msgspec.structs.replace(
             head,
             fits=found.fits,
@@ -155,16 +156,11 @@ class Explainer:
             return ()
         return reason_counts(self._cluster.judge_further(pod, found), self._cluster.fleet, self._cluster.policy)
 
-    def _notes_on_preemption(self, pod: Pod) -> Iterator[str]:
-        """Whether others may have to leave for it, which is not tried."""
-        placed, priority = self._cluster.placed, pod.spec.priority
-        if pod.spec.preemption_policy == "Never" or pod.spec.scheduler_name not in self._known_schedulers:
-            return
-        if any(each.spec.priority < priority for uid in placed.uids if (each := placed.pod(uid)) is not None):
-            yield (
-                f"the pod's priority ({priority}) is higher than that of some running pods: kube-scheduler may evict "
-                "them for the pod (preemption), which purser why does not try"
-            )
+    def _notes_on_preemption(self, pod: Pod, found: Judgement) -> Iterator[str]:
+        if pod.spec.preemption_policy != "Never" and pod.spec.scheduler_name in self._known_schedulers:
+            note = note_on_preemption(self._cluster, pod, found)
+            if note:
+                yield note
 
     def _notes_on_waiting(self, pod: Pod) -> Iterator[str]:
         """What the verdict leaves out: what the running scheduler has warned of, and what is not looked at."""

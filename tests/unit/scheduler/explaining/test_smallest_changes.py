@@ -51,16 +51,51 @@ def test_of_equally_few_pods_those_of_the_lowest_priority_end():
     )
 
 
-def test_a_pod_that_may_preempt_others_says_so():
-    nodes = (node("n", gpus("n", 1)), pod("low", gpu(), on="n", share={"n-0": 8000}))
-    for asked, told in (
-        (pod("p", gpu(), priority=7), True),
-        (pod("p", gpu()), False),
-        (pod("p", gpu(), priority=7, preemptionPolicy="Never"), False),
-        (pod("p", gpu(), priority=7, schedulerName="volcano"), False),
-    ):
-        notes = Explainer(cluster(*nodes, asked)).explain("default", "p").notes
-        assert any("kube-scheduler may evict them for the pod (preemption)" in each for each in notes) == told, asked
+def preemption_notes(*objects):
+    notes = Explainer(cluster(*objects)).explain("default", "p").notes
+    return [each for each in notes if "preemption" in each]
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        (
+            pod("p", gpu(), priority=7),
+            "kube-scheduler may evict pods of a lower priority than 7 for the pod (preemption): without them, the pod "
+            "fits on 1 node (n)",
+        ),
+        (
+            pod("p", gpu(count=2), priority=7),
+            "the pod's priority (7) is higher than that of some running pods, but without them the pod would not fit "
+            "on any node either: preemption does not help",
+        ),
+        (pod("p", gpu()), ""),
+        (pod("p", gpu(), priority=7, preemptionPolicy="Never"), ""),
+        (pod("p", gpu(), priority=7, schedulerName="volcano"), ""),
+    ],
+)
+def test_a_pod_that_may_preempt_others_says_where_it_would_fit_then(asked, note):
+    holds = {"share": {"n-0": 8000}}
+    nodes = (node("n", gpus("n", 1)), pod("low", gpu(), on="n", **holds))
+    high = (node("m", gpus("m", 1)), pod("high", gpu(), on="m", priority=9, share={"m-0": 8000}))
+    assert preemption_notes(*nodes, *high, asked) == [note] * bool(note)
+
+
+def test_where_preemption_helps_by_another_rule_it_is_only_named():
+    """The node by node rule counts pods that are to go for what keeps pods apart."""
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+            ]
+        }
+    }
+    there = node("n", gpus("n", 1), labels={"kubernetes.io/hostname": "n"})
+    web = pod("web", {}, on="n", labels={"app": "web"})
+    [note] = preemption_notes(there, web, pod("p", gpu(), priority=7, affinity=apart))
+    assert note.endswith(
+        "higher than that of some running pods: kube-scheduler may evict them for the pod (preemption)"
+    )
 
 
 def test_pods_that_come_back_are_left_alone_in_a_quota_as_well():
