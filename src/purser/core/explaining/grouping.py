@@ -55,7 +55,8 @@ def grouped_rejections(
         )
         for (reason, about, *_), by_node in by_key.items()
     ]
-    return sorted(found, key=lambda each: (-each.nodes, each.reason, each.text))
+    # By nodes' names, and not by the text: what is first may not depend on the names of labels in it.
+    return sorted(found, key=lambda each: (-each.nodes, each.reason, each.examples, each.text))
 
 
 def grouped_refusals(
