@@ -13,6 +13,7 @@ import structlog
 
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
+from tests.conftest import log_plainly
 
 from .kubelet_twin.agreement import Pair
 from .kubelet_twin.kubelets import EmulatedKubelet, RealKubelet
@@ -47,7 +48,7 @@ async def pair(real_cluster: RealCluster) -> AsyncIterator[Pair]:
                 gc.collect()
                 await asyncio.to_thread(real_cluster.delete, "node", emulated.node)
                 await asyncio.to_thread(real_cluster.restart_kubelet, {})
-    structlog.reset_defaults()
+    log_plainly()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)

@@ -21,6 +21,7 @@ from purser.lab.cluster import PARTS, Lab
 from purser.lab.controlplane.programs import Programs
 from purser.lab.controlplane.real import wait_until_pods_allowed
 from purser.lab.settings import LabSettings, node_choices
+from tests.conftest import log_plainly
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import check_environment, create, running
 from tests.scenarios.pods import pod, share, whole
@@ -90,7 +91,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quiet_logs() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
-    structlog.reset_defaults()
+    log_plainly()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -12,6 +12,7 @@ import structlog
 from purser.lab.cluster import Lab
 from purser.lab.controlplane.programs import Programs
 from purser.lab.scenario import StepVerdict, load, run_scenario
+from tests.conftest import log_plainly
 
 from .test_lab_on_real_control_plane import API_SERVER, EVERYTHING, EXAMPLES, folder_of
 
@@ -37,7 +38,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, lis
     programs = {name: Programs.find(folder_of(folder / name, judges)) for name, judges in JUDGES.items()}
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield asyncio.run(all_of_them(programs))
-    structlog.reset_defaults()
+    log_plainly()
 
 
 async def all_of_them(programs: dict[str, Programs]) -> dict[str, list[StepVerdict] | Exception]:

@@ -3,6 +3,7 @@ import logging
 import pytest
 import structlog
 
+from tests.conftest import log_plainly
 from tests.lab.lab_cluster import ready_lab, scenario_cluster
 
 
@@ -16,7 +17,7 @@ def kubelet_version():
 def quiet_logs():
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     yield
-    structlog.reset_defaults()
+    log_plainly()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from purser.lab.cluster import Lab
 from purser.lab.folders import node_folders
 from purser.lab.settings import DEFAULT_NODES, LabSettings, node_choices
 from tests import waiting
+from tests.conftest import log_plainly
 from tests.lab.lab_cluster import scenario_cluster
 from tests.scenarios.actions import create, eventually, running
 from tests.scenarios.pods import pod, share, whole
@@ -29,7 +30,7 @@ async def lab():
         async with waiting.limit():
             await lab.ready()
         yield lab
-    structlog.reset_defaults()
+    log_plainly()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

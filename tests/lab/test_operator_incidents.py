@@ -10,6 +10,7 @@ import structlog
 from purser.lab.cluster import Lab
 from purser.lab.scenario import load, run_scenario
 from tests import waiting
+from tests.conftest import log_plainly
 
 INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))
 AT_ONCE = 4
@@ -22,7 +23,7 @@ def verdicts():
     """By file: the verdicts, one per step up to the first that fails."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield asyncio.run(_all_of_them())
-    structlog.reset_defaults()
+    log_plainly()
 
 
 async def _all_of_them():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from tests.conftest import log_plainly
 from tests.unit.operator.embedded import Embedded, define_policies, embedded
 
 
@@ -22,4 +23,4 @@ def quiet() -> Iterator[None]:
     """Only errors are logged."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
-    structlog.reset_defaults()
+    log_plainly()
