@@ -127,7 +127,7 @@ async def test_an_over_user_is_reported_and_evicted_and_its_neighbour_is_not(wor
     good = await world.running(kubelet, "good", part("main", c, memory_mib=2000))
     world.processes.start(c, ProcessLoad(memory_mib=2200), container=good)
     greedy = await world.running(kubelet, "greedy", part("main", c, memory_mib=2000))
-    world.processes.start(c, ProcessLoad(memory_mib=2600), container=greedy)
+    over_use = world.processes.start(c, ProcessLoad(memory_mib=2600), container=greedy)
     await eventually(lambda: _is_gone(world, "greedy"))
     used = f"The pod uses 2600 MiB of memory on GPU 2 ({c}) but was granted 2000 MiB"
     events = dict(await eventually(lambda: _when(world, "greedy", "OverUserEvicted")))
@@ -135,6 +135,7 @@ async def test_an_over_user_is_reported_and_evicted_and_its_neighbour_is_not(wor
     assert events["OverUserEvicted"] == f"Evicted by Purser: {used}"
     assert await world.events("good") == []
     assert not await _is_gone(world, "good")
+    world.processes.stop(over_use)
 
 
 async def _when(world, name, reason):
