@@ -23,7 +23,7 @@ from purser.web.hardware import NodeHardware, hardware_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
 from purser.web.quotas import quotas_of_groups, quotas_of_pod
-from purser.web.rollouts import MAX_DISTURBED, active_policy, next_disturbed, operand_names, rollout_rows
+from purser.web.rollouts import active_policy, next_disrupted, operand_names, rollout_rows
 from purser.web.tables import (
     closed_nodes,
     faulty_gpus,
@@ -269,11 +269,11 @@ class Pages:
         except (KubeError, ConfigError) as error:
             rollout = Rollout(ROLLOUT_VERSION, (), (), (str(error),))
         rows = await asyncio.to_thread(rollout_rows, rollout, state)  # 0.1 s for 5000 nodes
-        disturbed, policy = next_disturbed(rows), active_policy(rollout)
+        (disrupted, disrupted_total), policy = next_disrupted(rollout, rows), active_policy(rollout)
         values = {
             "rollout": rollout,
-            "disturbed": disturbed[:MAX_DISTURBED],
-            "disturbed_total": len(disturbed),
+            "disrupted": disrupted,
+            "disrupted_total": disrupted_total,
             "halted": policy is not None and policy.upgrade.halted,
             "operands": operand_names(rollout),
             **_paginate(request, rows),

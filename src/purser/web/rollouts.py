@@ -26,7 +26,6 @@ _ALL_OPERANDS = "operands"
 _PAUSE = "paused-for-"
 _SETTLED_UPGRADES = {"", "upgrade-done", UPGRADE_PENDING}
 _DISTURBING_STEPS = {
-    UPGRADE_PENDING,
     "cordon-required",
     "wait-for-jobs-required",
     "pod-deletion-required",
@@ -72,8 +71,8 @@ class RolloutRow:
         return self.node.upgrade == UPGRADE_PENDING
 
     @property
-    def will_be_disturbed(self) -> bool:
-        """Whether pods on it have yet to leave for the driver upgrade."""
+    def is_being_emptied(self) -> bool:
+        """Whether its driver upgrade has begun, and pods on it have yet to leave for it."""
         return self.node.upgrade in _DISTURBING_STEPS
 
     @property
@@ -90,6 +89,21 @@ class RolloutRow:
     def has_failed(self) -> bool:
         """Whether it needs somebody's help."""
         return bool(self.failure) or self.node.upgrade == UPGRADE_FAILED or self.node.mig_state == "failed"
+
+
+@dataclass(frozen=True)
+class DisruptedNode:
+    """A node whose pods have yet to leave for the driver upgrade."""
+
+    name: str
+    step: str
+    """In words."""
+    driver: str
+    """The version that it gets; empty: its upgrade has begun, or the version is not known."""
+    restarts_only: bool
+    """Its driver stays the same, so its pods stay."""
+    pods: Sequence[StateGrant]
+    """That hold GPUs there, as far as the viewer may see them."""
 
 
 def active_policy(rollout: Rollout) -> RolloutPolicy | None:
@@ -129,9 +143,22 @@ def _urgency_key(row: RolloutRow) -> tuple[object, ...]:
     return (not row.has_failed, not row.is_changing, not row.is_pending, natural_sort_key(row.node.name))
 
 
-def next_disturbed(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
-    """The nodes whose GPU pods have yet to leave for the driver upgrade, those where it has begun first."""
-    return sorted((row for row in rows if row.will_be_disturbed), key=lambda row: (row.is_pending, *_urgency_key(row)))
+def next_disrupted(rollout: Rollout, rows: Sequence[RolloutRow]) -> tuple[Sequence[DisruptedNode], int]:
+    """The nodes whose GPU pods have yet to leave for the driver upgrade, and how many there are in all: those where it
+    has begun, then the others in the order in which the operator begins with them."""
+    begun = [DisruptedNode(row.node.name, row.step, "", False, row.pods) for row in rows if row.is_being_emptied]
+    policy = active_policy(rollout)
+    if policy is None:
+        return begun[:MAX_DISTURBED], len(begun)
+    pods = {row.node.name: row.pods for row in rows}
+    waiting = [
+        DisruptedNode(
+            each.name, UPGRADE_STEPS[UPGRADE_PENDING], each.driver, each.restart_only, pods.get(each.name, ())
+        )
+        for each in policy.upgrade.upcoming
+    ]
+    total = len(begun) + max(policy.upgrade.pending, len(waiting))
+    return [*begun, *waiting][:MAX_DISTURBED], total
 
 
 def _failures(rollout: Rollout) -> Mapping[str, str]:

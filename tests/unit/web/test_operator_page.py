@@ -6,7 +6,7 @@ from tests.unit.top.states import cluster, grant, node
 from purser.core.state import rollout, rollout_node
 from purser.kube import ConfigError, KubeError
 from purser.web.pages import NODES_PER_PAGE
-from purser.web.rollouts import MAX_OPERANDS, next_disturbed, operand_names, rollout_rows
+from purser.web.rollouts import MAX_OPERANDS, next_disrupted, operand_names, rollout_rows
 
 from .pages import Source, served
 from .test_pages import text_of
@@ -34,6 +34,10 @@ STATUS = {
         "haltReason": "1 node failed",
         "target": "p.1,p.2; rm -rf",
         "message": "node n2: 1 pod is protected",
+        "upcoming": [
+            {"name": "n10", "driver": "580.95.05"},
+            {"name": "n1", "driver": "580.95.05", "restartOnly": True},
+        ],
     },
 }
 DEPLOY = "nvidia.com/gpu.deploy."
@@ -102,14 +106,31 @@ def test_nodes_that_need_a_look_come_first_and_pods_are_counted():
         ("n1", False, False, 0),
     ]
     assert operand_names(example()) == ["driver", "mig-manager"]
-    assert [(row.node.name, [grant.pod for grant in row.pods]) for row in next_disturbed(rows)] == [("n2", ["a", "b"])]
+
+
+def test_nodes_whose_pods_leave_next_are_in_the_order_of_the_upgrade():
+    rows = rollout_rows(example(), cluster((), (grant("a", "n2"), grant("b", "n2"), grant("c", "n10")), ()))
+    found, total = next_disrupted(example(), rows)
+    assert [(each.name, each.step, each.restarts_only, [grant.pod for grant in each.pods]) for each in found] == [
+        ("n2", "draining the node", False, ["a", "b"]),
+        ("n10", "pending", False, ["c"]),
+        ("n1", "pending", True, []),
+    ]
+    assert total == 3
+
+
+def test_of_many_nodes_that_wait_for_the_upgrade_the_first_are_shown_and_all_are_counted():
+    upcoming = [{"name": f"n{number}"} for number in range(60)]
+    many = rollout({"p": {"state": "ready", "upgrade": {"pending": 700, "upcoming": upcoming}}}, [])
+    found, total = next_disrupted(many, [])
+    assert ([each.name for each in found], total) == ([f"n{number}" for number in range(50)], 700)
 
 
 def test_whom_the_upgrade_disturbs_is_asked_of_each_step():
     steps = ["upgrade-done", "upgrade-required", "pod-restart-required", "pod-deletion-required", "", "odd"]
     nodes = [_node(f"n{place}", **{"nvidia.com/gpu-driver-upgrade-state": step}) for place, step in enumerate(steps)]
     rows = rollout_rows(rollout({}, nodes), cluster((), (), ()))
-    assert [row.node.name for row in next_disturbed(rows)] == ["n3", "n1"]
+    assert [each.name for each in next_disrupted(rollout({}, nodes), rows)[0]] == ["n3"]
     assert {row.node.name: row.step for row in rows} == {
         "n0": "done",
         "n1": "pending",

@@ -89,6 +89,16 @@ class RolloutPool(msgspec.Struct, frozen=True):
     nodes: int = 0
 
 
+class RolloutUpcoming(msgspec.Struct, frozen=True):
+    """A node whose driver upgrade has not begun."""
+
+    name: str = ""
+    driver: str = ""
+    """Version that it gets."""
+    restart_only: bool = False
+    """No pod has to leave: only the driver's own pod is restarted."""
+
+
 class RolloutUpgrade(msgspec.Struct, frozen=True):
     """The driver upgrade, in nodes."""
 
@@ -105,6 +115,8 @@ class RolloutUpgrade(msgspec.Struct, frozen=True):
     """Value of the annotation that resumes a halted upgrade."""
     message: str = ""
     """What blocks it, in one sentence."""
+    upcoming: tuple[RolloutUpcoming, ...] = ()
+    """The first fifty that wait for it, in the order in which they begin."""
 
 
 class RolloutPolicy(msgspec.Struct, frozen=True):

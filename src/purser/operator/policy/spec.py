@@ -34,6 +34,8 @@ from purser.operator.policy.sections import (
 State = Literal["", "ready", "notReady", "ignored"]
 MAX_FAILING_NODES = 100
 """Failing nodes that status names at most; the counts are of all."""
+MAX_UPCOMING_UPGRADES = 50
+"""Nodes to be upgraded that status names at most; the count is of all."""
 
 
 class Condition(Section, frozen=True, kw_only=True):
@@ -118,6 +120,17 @@ class PoolStatus(Section, frozen=True, kw_only=True):
     """Number of nodes in the pool."""
 
 
+class UpcomingUpgrade(Section, frozen=True, kw_only=True):
+    """A node whose driver upgrade has not begun."""
+
+    name: str
+    """Name of the node."""
+    driver: str = ""
+    """Version of the driver that it gets."""
+    restart_only: bool = False
+    """The driver stays the same: its pod is restarted, and no other pod has to leave."""
+
+
 class UpgradeStatus(Section, frozen=True, kw_only=True):
     """Progress of the driver upgrade."""
 
@@ -142,6 +155,9 @@ class UpgradeStatus(Section, frozen=True, kw_only=True):
     value, or a part of it, resumes a halted upgrade."""
     message: str = ""
     """What blocks it, in one sentence."""
+    upcoming: tuple[UpcomingUpgrade, ...] = ()
+    """The first fifty nodes that wait for their upgrade, in the order in which they begin; also while automatic
+    upgrades are off or halted."""
 
 
 class ClusterPolicyStatus(Section, frozen=True, kw_only=True):

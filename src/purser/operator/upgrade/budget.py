@@ -8,6 +8,7 @@ that; and one that stays away does not block others for ever.
 Nodes that are left out of a round because something fails on them count by their plain fields alone, and whatever
 cannot be ruled out counts, so that others never do more than they may."""
 
+import heapq
 from collections.abc import Iterable
 
 import msgspec
@@ -201,9 +202,20 @@ def holds_up_others(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     return is_unavailable(progress, fleet) or is_canary(progress, fleet) or is_regression(progress, fleet)
 
 
-def needs_only_turn(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
-    """Whether it needs nothing but its turn, as far as the node itself goes."""
-    return is_due(progress) and not skip_reason(progress) and progress.node.name not in fleet.busy
+_STATES_BEFORE_UPGRADE = (State.UNKNOWN, State.DONE, State.REQUIRED)
+"""States in which an upgrade begins, or that lead to it at once."""
+
+
+def has_yet_to_begin(progress: NodeProgress) -> bool:
+    """Whether it needs an upgrade that has not begun and that nothing on the node itself forbids."""
+    return state_of(progress.node) in _STATES_BEFORE_UPGRADE and is_due(progress) and not skip_reason(progress)
+
+
+def upcoming(fleet: UpgradeInputs, most: int) -> list[NodeProgress]:
+    """The first ``most`` nodes that have yet to begin, in the order of their turns; also where automatic upgrades are
+    off."""
+    found = (each for each in fleet.node_progress if has_yet_to_begin(each))
+    return heapq.nsmallest(most, found, key=lambda each: order(each, fleet))
 
 
 def turn(fleet: UpgradeInputs) -> UpgradeTurn:

@@ -7,9 +7,9 @@ import msgspec
 from purser.core.wording import counted, natural_sort_key, some
 from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_by_node
 from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
-from purser.operator.policy.spec import UpgradeStatus
+from purser.operator.policy.spec import MAX_UPCOMING_UPGRADES, UpcomingUpgrade, UpgradeStatus
 from purser.operator.reasons import OperatorReason
-from purser.operator.upgrade.budget import UpgradeTurn, fleet_target
+from purser.operator.upgrade.budget import UpgradeTurn, fleet_target, upcoming
 from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
     STATES_UNDER_WAY,
@@ -17,6 +17,7 @@ from purser.operator.upgrade.states import (
     UpgradeInputs,
     daemonset_problem,
     is_managed,
+    is_restart_only,
     is_under_way,
     skip_reason,
     stale_pod,
@@ -57,6 +58,14 @@ def upgrade_status(fleet: UpgradeInputs, now: UpgradeTurn, planned: PlannedChang
         halt_reason=now.halted if is_halted else "",
         target=fleet_target(fleet.node_progress),
         message=_message(fleet, planned, now, counts),
+        upcoming=tuple(
+            UpcomingUpgrade(
+                name=each.node.name,
+                driver=each.pool.version if each.pool is not None else "",
+                restart_only=is_restart_only(each),
+            )
+            for each in upcoming(fleet, MAX_UPCOMING_UPGRADES)
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from purser.core.wording import counted, natural_sort_key
 from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.budget import fleet_target, holds_up_others, needs_only_turn, order, turn
+from purser.operator.upgrade.budget import fleet_target, has_yet_to_begin, holds_up_others, order, turn
 from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.states import (
     STATES_UNDER_WAY,
@@ -41,9 +41,6 @@ NEVER_S = 10**9
 
 LOOKAHEAD_NODES = 4
 """Nodes beyond those that may begin that each step considers: the rest of a long queue cannot be reached yet."""
-
-_STATES_BEFORE_UPGRADE = (State.UNKNOWN, State.DONE, State.REQUIRED)
-"""States in which an upgrade begins, or that lead to it at once."""
 
 MAX_ROUNDS_PER_NODE = 40
 """A node takes about ten, and one more per pod of a tight budget."""
@@ -145,7 +142,7 @@ class UpgradeSimulation:
         )
 
     def _could_begin(self, progress: NodeProgress) -> bool:
-        return state_of(progress.node) in _STATES_BEFORE_UPGRADE and needs_only_turn(progress, self._base)
+        return has_yet_to_begin(progress) and progress.node.name not in self._base.busy
 
     def _begins_upgrade(self, name: str, planned: PlannedChanges) -> bool:
         return State.CORDON.value in planned.patches[name].labels.values()

@@ -15,6 +15,7 @@ from purser.operator.policy.spec import (
     NodeCounts,
     OperandStatus,
     PoolStatus,
+    UpcomingUpgrade,
     UpgradeStatus,
 )
 
@@ -29,7 +30,14 @@ STATUS = ClusterPolicyStatus(
     operands=(OperandStatus(name="driver", state="failing", desired=2, ready=1, updated=1, message="node a: crash"),),
     failing_nodes=(FailingNode(name="a", operand="driver", reason="CrashLoop", message="exit 1"),),
     pools=(PoolStatus(name="p", os="ubuntu 22.04", kernel="5.15", driver="580", nodes=2),),
-    upgrade=UpgradeStatus(pending=1, in_progress=1, halted=True, halt_reason="1 of 1 failed", target="p.1"),
+    upgrade=UpgradeStatus(
+        pending=1,
+        in_progress=1,
+        halted=True,
+        halt_reason="1 of 1 failed",
+        target="p.1",
+        upcoming=(UpcomingUpgrade(name="b", driver="580", restart_only=True),),
+    ),
 )
 
 

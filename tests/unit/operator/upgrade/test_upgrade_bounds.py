@@ -177,6 +177,25 @@ def test_a_node_that_failed_before_comes_after_the_others() -> None:
     assert [each.node.name for each in turn(cluster.fleet()).begin] == ["n01"]
 
 
+@pytest.mark.parametrize("auto_upgrade", [False, True])
+def test_the_status_names_the_nodes_to_come_in_the_order_in_which_they_begin(auto_upgrade: bool) -> None:
+    policy = UpgradePolicy(auto_upgrade=auto_upgrade, canary=Canary(node_selector=CANARY))
+    cluster = Cluster("n1", "n2", "n10", "skipped", "failed", "canary", policy=policy)
+    assert cluster.status().upcoming == ()
+    cluster.label("skipped", **{UPGRADE_SKIP_LABEL: "true"})
+    cluster.label("canary", **CANARY)
+    cluster.change("failed", annotations={UPGRADE_FAILURE_ANNOTATION: "pods did not leave"})
+    cluster.release()
+    assert [each.name for each in cluster.status().upcoming] == ["canary", "n1", "n2", "n10", "failed"]
+    assert {(each.driver, each.restart_only) for each in cluster.status().upcoming} == {("570", False)}
+    cluster.policy = msgspec.structs.replace(policy, auto_upgrade=True)
+    begun: list[str] = []
+    for _ in cluster.rounds(400):
+        begun += [name for name, state in cluster.states().items() if state is State.CORDON and name not in begun]
+    assert begun == ["canary", "n1", "n2", "n10", "failed"]
+    assert cluster.status().upcoming == ()
+
+
 def test_nodes_have_their_turn_in_the_order_in_which_people_count() -> None:
     cluster = Cluster("gpu-10", "gpu-2", "gpu-1", policy=UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%"))
     cluster.release()

@@ -17,7 +17,7 @@ from purser.operator.model import Budget
 from purser.operator.policy.driver import Canary, Drain, UpgradePolicy
 from purser.operator.upgrade import State, is_due
 from purser.operator.upgrade import is_under_way as is_upgrading
-from purser.operator.upgrade.budget import holds_up_others, needs_only_turn, turn
+from purser.operator.upgrade.budget import has_yet_to_begin, holds_up_others, turn, upcoming
 
 KINDS = ({}, {"controller": "DaemonSet"}, {"uses_gpu": False}, {"labels": {"app": "db"}}, {"controller": "Job"})
 
@@ -121,7 +121,9 @@ def test_who_begins_follows_from_those_that_could_and_those_that_bear_on_them(se
         )
         now, then = turn(fleet), turn(fewer)
         assert (now.begin, now.halted, now.hold) == (then.begin, then.halted, then.hold)
-        assert all(needs_only_turn(each, fleet) for each in now.begin)
+        assert all(has_yet_to_begin(each) and each.node.name not in fleet.busy for each in now.begin)
+        first = [each for each in upcoming(fleet, len(fleet.node_progress)) if each in now.begin]
+        assert first == list(now.begin)  # in this order
 
 
 @examples(20)

@@ -30,6 +30,7 @@ def test_nobody_leaves_and_nothing_is_paused() -> None:
     cluster = busy_cluster()
     operands, pods = operands_of(cluster, "a"), list(cluster.workloads)
     cluster.release(configuration="old")
+    assert [each.restart_only for each in cluster.status().upcoming] == [True]
     seen = [cluster.state("a")]
     for _ in range(20):
         planned = cluster.round()
