@@ -21,12 +21,12 @@ from typing import Any, cast
 
 from prometheus_client.exposition import generate_latest
 
-from purser.agent.book import Book, BookedContainer, BookedPod
-from purser.agent.health import DeviceMonitor
+from purser.agent.allocation.book import Book, BookedContainer, BookedPod
+from purser.agent.allocation.pod_statuses import ContainerIdentity, NodePod, NodePodStatus
+from purser.agent.health.monitor import DeviceMonitor
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
-from purser.agent.metrics import AgentMetrics, NodeSnapshot
-from purser.agent.monitoring import Auditor, GpuMonitoring
-from purser.agent.pod_statuses import ContainerIdentity, NodePod, NodePodStatus
+from purser.agent.metrics import AgentMetrics
+from purser.agent.monitoring import Auditor, GpuMonitoring, NodeSnapshot, NodeStateCollector
 from purser.agent.settings import AgentSettings, MetricNames
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Enforcement, Grant
 from purser.kube.failures import ObjectFailures
@@ -89,16 +89,18 @@ async def measure(node: BusyNode, repeats: int) -> None:
     await asyncio.sleep(1)
     asking.cancel()
     metrics = AgentMetrics()
-    metrics.watch(
-        lambda: NodeSnapshot(
-            inventory=monitor.inventory.value,
-            readings={},
-            usage=dict(book.usage),
-            pods=tuple(book.pods.values()),
-            violations=0,
-            registered=True,
-            streams=1,
-            measured=watching.measured,
+    metrics.registry.register(
+        NodeStateCollector(
+            lambda: NodeSnapshot(
+                inventory=monitor.inventory.value,
+                readings={},
+                usage=dict(book.usage),
+                pods=tuple(book.pods.values()),
+                violations=0,
+                registered=True,
+                streams=1,
+                measured=watching.measured,
+            )
         )
     )
     own = milliseconds(lambda: generate_latest(metrics.registry), repeats)

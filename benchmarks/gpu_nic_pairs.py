@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from purser.agent.sysfs import pci_address
+from purser.agent.host.sysfs import pci_address
 from purser.core.fleet import Fleet
 from purser.core.model import (
     ContainerKind,

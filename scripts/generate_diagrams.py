@@ -15,7 +15,7 @@ from types import ModuleType
 
 import grimp
 
-import purser
+import purser.agent
 from purser.operator import gates, mig, upgrade
 
 REPOSITORY = Path(__file__).parents[1]
@@ -46,7 +46,8 @@ def written(repository: Path) -> dict[Path, str]:
 def diagrams() -> dict[str, str]:
     """All of them by name, in Markdown."""
     return {
-        "rooms": fenced(rooms()),
+        "rooms": fenced(rooms(purser)),
+        "agent": fenced(rooms(purser.agent)),
         "gates": fenced(states(transitions(gates))),
         "upgrade": upgrade_states(transitions(upgrade)),
         "mig": fenced(states(transitions(mig))),
@@ -61,20 +62,22 @@ def fenced(lines: Iterator[str]) -> str:
 # --- rooms
 
 
-def rooms() -> Iterator[str]:
-    """An arrow from each package of Purser to each that it imports and that no other of its imports leads to."""
-    packages = {path.parent.name for path in Path(purser.__path__[0]).glob("*/__init__.py")}
+def rooms(within: ModuleType) -> Iterator[str]:
+    """An arrow from each package in this one to each that it imports and that no other of its imports leads to."""
+    packages = {path.parent.name for path in Path(within.__path__[0]).glob("*/__init__.py")}
     yield "flowchart TD"
-    yield from (f"    {before} --> {after}" for before, after in without_short_cuts(imports(packages)))
+    edges = imports(f"{within.__name__}.", packages)
+    yield from (f"    {before} --> {after}" for before, after in without_short_cuts(edges))
 
 
-def imports(packages: set[str]) -> Edges:
-    """Which of the packages import which others, wherever in their modules."""
+def imports(prefix: str, packages: set[str]) -> Edges:
+    """Which of the packages import which others, wherever in their modules. ``prefix``: of their modules' names."""
     graph = grimp.build_graph("purser", cache_dir=None)
+    modules = {each for each in graph.modules if each.startswith(prefix)}
     found = {
-        (importer.split(".")[1], imported.split(".")[1])
-        for importer in graph.modules - {"purser"}
-        for imported in graph.find_modules_directly_imported_by(importer) - {"purser"}
+        (importer.removeprefix(prefix).split(".")[0], imported.removeprefix(prefix).split(".")[0])
+        for importer in modules
+        for imported in graph.find_modules_directly_imported_by(importer) & modules
     }
     return sorted((a, b) for a, b in found if a != b and {a, b} <= packages)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from purser.agent.discovery import DiscoverySettings
+from purser.agent.host.discovery import DiscoverySettings
 from purser.agent.mig.settings import MigWorkerSettings
 from purser.agent.settings import AgentSettings
 from purser.cli.options import Context, Kubeconfig, LogLevelOption

@@ -18,10 +18,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from purser.adapters.reasons import PlanReason
-from purser.agent.kubeletfacts.watching import KubeletFacts
-from purser.agent.metrics import AgentMetrics, NodeSnapshot
+from purser.agent.kubelet.facts.watching import KubeletFacts
+from purser.agent.kubelet.refusals import RefusalReason
+from purser.agent.metrics import AgentMetrics
+from purser.agent.monitoring import NodeSnapshot, NodeStateCollector
 from purser.agent.reasons import AgentReason
-from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core import dialects, names
 from purser.core.dialects import kai, policies, selectors
@@ -802,7 +803,7 @@ def _as_code(clause: str) -> str:
 
 def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
     agent = AgentMetrics()
-    agent.watch(lambda: NodeSnapshot(None, {}, {}, (), 0, registered=False, streams=0))
+    agent.registry.register(NodeStateCollector(lambda: NodeSnapshot(None, {}, {}, (), 0, registered=False, streams=0)))
     KubeletFacts(AgentSettings(node_name="any"), _NOBODY, _NOBODY, agent.registry)
     operator = OperatorMetrics()
     gauges = operator._gauges

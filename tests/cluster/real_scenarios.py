@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
+from purser.agent.kubelet.pod_resources import CHANNEL_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
-from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.core.names import GPU_RESOURCE
 from purser.kube import Client, ClusterConfig
 from tests.cluster.kubelet_twin.kubelets import CHECKPOINT

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import grpc
 import pytest
 
+from purser.agent.host.sysfs import pci_address
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
-from purser.agent.sysfs import pci_address
 from purser.core.names import GPU_RESOURCE
 from purser.lab.driver import profiles
 from tests.unit.agent.sriov.sysfs_tree import INFINIBAND, HostTree

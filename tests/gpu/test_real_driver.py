@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from purser.agent.features.collecting import collect_facts
+from purser.agent.host.sysfs import SYSFS_ROOT
 from purser.agent.nvml import Driver, open_driver
-from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.device.pci import as_label
 from purser.core.features import labels_of
 from purser.core.kubernetes.quantities import MIB

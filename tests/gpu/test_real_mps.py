@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from purser.agent.driver_roots import DriverPlace
+from purser.agent.inventory.driver_roots import DriverPlace
+from purser.agent.inventory.mps_capability import mps_obstacle
 from purser.agent.mps.access import client_access
-from purser.agent.mps.capability import mps_obstacle
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsDaemon, MpsHooks, MpsTiming
 from purser.agent.mps.folders import folders_of

@@ -89,7 +89,7 @@ async def test_volcano_places_vgpus_and_purser_serves():
 async def test_volcanos_releases_that_ask_nodes_for_a_sign_of_life_find_them(monkeypatch):
     """The agent answers, sooner than in production, and again when it is asked again: a node that is dropped comes
     back."""
-    monkeypatch.setattr("purser.agent.volcano_handshake.MIN_ANSWER_INTERVAL_S", 0.3)
+    monkeypatch.setattr("purser.agent.reporting.volcano_handshake.MIN_ANSWER_INTERVAL_S", 0.3)
     settings = LabSettings(node_choices(["t4-4"]), probe_interval_s=0.1, served_scheduler_names=("volcano",))
     async with Lab(settings) as lab, waiting.limit():
         await lab.ready()

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from purser.adapters.nodes import inventory_of
-from purser.agent.health_memory import BOOT_ID
+from purser.agent.health.memory import BOOT_ID
 from purser.core.ledger import Ledger
 from purser.kube.errors import ApiError, NotFoundError
 from purser.kube.resources import NODES, PODS

@@ -3,7 +3,7 @@
 import pytest
 
 from purser.adapters.nodes import inventory_of
-from purser.agent.sysfs import pci_address
+from purser.agent.host.sysfs import pci_address
 from purser.core.kubelet.config import TopologyPolicy
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.cluster import Lab

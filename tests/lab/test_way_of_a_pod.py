@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from purser.agent.plugin import ResourcePlugin
+from purser.agent.kubelet.plugin import ResourcePlugin
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from purser.scheduler import server

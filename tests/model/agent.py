@@ -9,17 +9,19 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from purser.agent.admission import AllocateCall, ListedPod, PreferredAllocationCall
-from purser.agent.allocation import AllocationFacts
-from purser.agent.arbiter import Arbiter
-from purser.agent.book import Book, BookedContainer, BookedPod
-from purser.agent.lingering import LingeringPods
-from purser.agent.pods import NodePods
-from purser.agent.refusals import AllocationRefused
-from purser.agent.resolver import Resolver
+from purser.agent.allocation.answers import AllocationFacts
+from purser.agent.allocation.arbiter import Arbiter
+from purser.agent.allocation.book import Book, BookedContainer, BookedPod
+from purser.agent.allocation.lingering import LingeringPods
+from purser.agent.allocation.pods import NodePods
+from purser.agent.allocation.resolver import Resolver
+from purser.agent.kubelet.calls import AllocateCall, PreferredAllocationCall
+from purser.agent.kubelet.pod_resources import ListedPod
+from purser.agent.kubelet.refusals import AllocationRefused
 from purser.agent.settings import AgentSettings
 from purser.core.model import ContainerGrant, Enforcement, Grant
 from purser.kube.errors import ApiUnavailableError, NotFoundError
+from purser.kube.objects import Pod
 from tests.model.parts import KEY, Booked, Listed, PodVersion, inventory, pod
 from tests.model.renaming import renamed
 from tests.model.scheduler import FAILURES, LOOP
@@ -242,8 +244,8 @@ class Agents:
     def _process(
         self, node: str, memory: Memory, api: ApiStub, listing: tuple[Listed, ...]
     ) -> tuple[Arbiter, MemoryBook, Resolver]:
-        pods, book = self._pods(node, memory, api), self._book(node, memory)
-        pods.remembered = lambda of: (found := book.pods.get(of.metadata.uid)) and found.grant
+        book = self._book(node, memory)
+        pods = self._pods(node, memory, api, book)
         kubelet = KubeletStub(listing)
         resolver = Resolver(kubelet, pods, book, StubClock(), 0.0)
         for uid in memory.refused:
@@ -264,8 +266,12 @@ class Agents:
             arbiter._released.put(each.key, each)
         return arbiter, book, resolver
 
-    def _pods(self, node: str, memory: Memory, api: ApiStub) -> NodePods:
-        pods = NodePods(api, node, "purser-system")
+    def _pods(self, node: str, memory: Memory, api: ApiStub, book: MemoryBook | None = None) -> NodePods:
+        def remembered(of: Pod) -> Grant | None:
+            found = None if book is None else book.pods.get(of.metadata.uid)
+            return None if found is None else found.grant
+
+        pods = NodePods(api, node, "purser-system", remembered)
         pods._keys = (KEY.public_key(),)
         for each in memory.heard:
             pods.pods.store.put(pod(each))

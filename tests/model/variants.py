@@ -7,9 +7,10 @@ from unittest.mock import patch
 
 import msgspec
 
-from purser.agent.admission import ContainerTurn, ListedPod, Resolution
-from purser.agent.arbiter import Arbiter
-from purser.agent.book import BookedContainer, BookedPod
+from purser.agent.allocation.admission import ContainerTurn, Resolution
+from purser.agent.allocation.arbiter import Arbiter
+from purser.agent.allocation.book import BookedContainer, BookedPod
+from purser.agent.kubelet.pod_resources import ListedPod
 from purser.core.grant.signing import read
 from purser.core.model import Grant
 from tests.model.agent import Agents, Answer, MemoryBook
@@ -119,7 +120,7 @@ VARIANTS = (
         "the agent serves the first pending pod of equal size, and PreStartContainer is not asked",
         Size(kinds=frozenset({"agent"})),
         agents=TrustingAgents,
-        patches=(("purser.agent.resolver.resolve", first_of_equal_size),),
+        patches=(("purser.agent.allocation.resolver.resolve", first_of_equal_size),),
     ),
     Variant(
         "a scheduler that starts does not count what others granted",

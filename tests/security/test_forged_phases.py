@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from purser.agent import disputes
+from purser.agent.reporting import disputes
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.core.node.annotations import encode

@@ -3,7 +3,7 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from purser.agent.resolver import WaitingBudget
+from purser.agent.allocation.resolver import WaitingBudget
 from purser.core.dialects import hami
 from purser.core.grant.signing import sign
 from purser.core.model import Grant

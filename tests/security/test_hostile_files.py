@@ -10,13 +10,13 @@ import grpc.aio
 import pytest
 import structlog.testing
 
-from purser.agent.book import AgentCheckpoint, AgentCheckpointError, read_checkpoint, write_checkpoint
-from purser.agent.driver_roots import read_place
-from purser.agent.files import read_head, temporary_path
-from purser.agent.hostfiles import make_shared_dir, remove_dir
+from purser.agent.allocation.book import AgentCheckpoint, AgentCheckpointError, read_checkpoint, write_checkpoint
+from purser.agent.host.files import read_head, temporary_path
+from purser.agent.host.hostfiles import make_shared_dir, remove_dir
+from purser.agent.inventory.driver_roots import read_place
+from purser.agent.kubelet.facts.reading import read, sources_of
+from purser.agent.kubelet.pod_resources import KubeletBooks, KubeletError
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
-from purser.agent.kubeletfacts.reading import read, sources_of
-from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.settings import AgentSettings
 from tests.unit.agent.builders import NODE
 
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_not_even_opened(tmp_path):
 
 
 def test_a_folder_that_is_filled_faster_than_emptied_keeps_nobody_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr("purser.agent.hostfiles.REMOVE_TIMEOUT_S", -1.0)
+    monkeypatch.setattr("purser.agent.host.hostfiles.REMOVE_TIMEOUT_S", -1.0)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/file").touch()
     with structlog.testing.capture_logs() as logged:

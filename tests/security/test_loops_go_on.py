@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import purser
-from purser.agent.disputes import DisputeWatch
+from purser.agent.reporting.disputes import DisputeWatch
 from purser.kube.failures import ObjectFailures
 from purser.scheduler.extender import extender as extender_module
 from tests.unit.kube.servers import client_of, eventually, listing, pod, running

@@ -26,10 +26,17 @@ from purser.adapters.manifests import ManifestError, manifest_pods
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.objects import DumpError, objects_of_dump
 from purser.adapters.pods import pod_spec
-from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
-from purser.agent.health_memory import health_file
+from purser.agent.allocation.book import (
+    AgentCheckpoint,
+    AgentCheckpointError,
+    Book,
+    BookedContainer,
+    BookedPod,
+    read_checkpoint,
+)
+from purser.agent.health.memory import health_file
 from purser.agent.instances.records import GpuRecord, OwnedInstance, record_file
-from purser.agent.known_gpus import known_gpus_file
+from purser.agent.inventory.known_gpus import known_gpus_file
 from purser.agent.sharing.reading import read_plugin_file
 from purser.agent.sriov.ddp import running_versions
 from purser.agent.sriov.ddptool import ddptool_output

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from purser.agent.admission import ListedPod
-from purser.agent.arbiter import Arbiter
-from purser.agent.hostfiles import remove_dir
+from purser.agent.allocation.arbiter import Arbiter
+from purser.agent.host.hostfiles import remove_dir
+from purser.agent.kubelet.pod_resources import ListedPod
+from purser.agent.kubelet.registration import FAILED, FileIdentity, PluginRegistration
 from purser.agent.mig import worker as mig_worker
 from purser.agent.nvml.calls import DeviceCalls
-from purser.agent.registration import FAILED, FileIdentity, PluginRegistration
 from purser.agent.settings import AgentSettings
 from purser.core.health.signs import FaultKind
 from purser.core.kubelet.versions import behaviour
@@ -48,7 +48,7 @@ from purser.scheduler.settings import UrlTarget, WebhookSettings
 from purser.scheduler.webhook.registration import WebhookRegistration as Webhooks
 from tests.security.odd import Odd, forever
 from tests.unit.agent.builders import A, B
-from tests.unit.agent.test_device_monitor import Driver, healthy, monitoring
+from tests.unit.agent.health.test_device_monitor import Driver, healthy, monitoring
 from tests.unit.kube.servers import client_of, eventually, line, listing, pod, running
 from tests.unit.kube.test_informer import Script, informer_of
 from tests.unit.scheduler.extender_world import replica, server
@@ -300,7 +300,7 @@ def test_a_gpu_that_answers_with_rubbish_has_a_fault():
 async def test_while_the_registration_with_kubelet_fails_the_agent_is_not_ready(monkeypatch, tmp_path):
     settings = AgentSettings(node_name="n", device_plugin_dir=tmp_path)
     registration = PluginRegistration(settings, "nvidia.com/gpu", lambda resource: None, SimpleNamespace())
-    monkeypatch.setattr("purser.agent.registration.identity_of", lambda path: FileIdentity(1, 2, 3))
+    monkeypatch.setattr("purser.agent.kubelet.registration.identity_of", lambda path: FileIdentity(1, 2, 3))
     monkeypatch.setattr(registration, "_serve_until_lost", Odd())
     with pytest.raises(ZeroDivisionError):
         await registration.run()

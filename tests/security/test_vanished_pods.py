@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from purser.agent import disputes, janitor
+from purser.agent.allocation import janitor
+from purser.agent.reporting import disputes
 from purser.core.grant.disputes import HeldReason
 from tests.unit.agent import conftest
 from tests.unit.agent.builders import part

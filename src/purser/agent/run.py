@@ -9,50 +9,48 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from purser.agent.allocation import AllocationFacts, DeviceList
-from purser.agent.amounts import NodeAmounts
-from purser.agent.arbiter import Arbiter
-from purser.agent.book import open_book
+from purser.agent.allocation.answers import AllocationFacts
+from purser.agent.allocation.arbiter import Arbiter
+from purser.agent.allocation.book import open_book
+from purser.agent.allocation.evictions import make_evict
+from purser.agent.allocation.instance_users import NodeInstanceUsers
+from purser.agent.allocation.invariants import BookInvariantWatch
+from purser.agent.allocation.janitor import Janitor
+from purser.agent.allocation.lingering import LingeringPods
+from purser.agent.allocation.listing import listing_of
+from purser.agent.allocation.node_files import NodeFiles
+from purser.agent.allocation.pods import NodePods
+from purser.agent.allocation.processes import find_pods_with_processes
+from purser.agent.allocation.resolver import Resolver
 from purser.agent.cdi.writing import CdiWriter
-from purser.agent.dispute_events import DisputeEvents
-from purser.agent.disputes import DisputeWatch
-from purser.agent.enforcement import EnforcementChoice
-from purser.agent.evictions import make_evict
 from purser.agent.features import FeatureLabels
-from purser.agent.health import DeviceMonitor
-from purser.agent.health_events import HealthEvents, mig_parents
-from purser.agent.health_evictions import UnhealthyEvictions
-from purser.agent.health_memory import HealthMemory, boot_id
-from purser.agent.instances import GpuPartitioning, InstanceAllocator, InstanceManager, NodeInstanceUsers
-from purser.agent.invariants import BookInvariantWatch
-from purser.agent.inventory import KubeletDevice, advertise, devices_by_uuid
-from purser.agent.janitor import Janitor
-from purser.agent.known_gpus import KnownGpus
-from purser.agent.kubeletfacts import KubeletFacts
-from purser.agent.latest import Latest
-from purser.agent.lingering import LingeringPods
-from purser.agent.listing import listing_of
-from purser.agent.metrics import AgentMetrics, NodeSnapshot
-from purser.agent.monitoring import Auditor, GpuMonitoring
-from purser.agent.mps.capability import mps_obstacle
+from purser.agent.health.evicting import UnhealthyEvictions
+from purser.agent.health.memory import HealthMemory, boot_id
+from purser.agent.health.monitor import DeviceMonitor
+from purser.agent.health.remedies import RemedyWorker
+from purser.agent.host.latest import Latest
+from purser.agent.instances import GpuPartitioning, InstanceAllocator, InstanceManager
+from purser.agent.inventory.building import KubeletDevice, advertise, devices_by_uuid
+from purser.agent.inventory.known_gpus import KnownGpus
+from purser.agent.inventory.mps_capability import mps_obstacle
+from purser.agent.kubelet.facts import KubeletFacts
+from purser.agent.kubelet.plugin import ResourcePlugin
+from purser.agent.kubelet.pod_resources import KubeletBooks
+from purser.agent.kubelet.refusals import AllocationRefused
+from purser.agent.kubelet.registration import PluginRegistrations
+from purser.agent.metrics import AgentMetrics
+from purser.agent.monitoring import Auditor, GpuMonitoring, NodeSnapshot, NodeStateCollector
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemons import MpsDaemons
 from purser.agent.mps.programs import find_programs
-from purser.agent.mps_events import MpsEvents
-from purser.agent.node_events import NodeEvents
-from purser.agent.node_files import NodeFiles
 from purser.agent.nvml.driver import Driver
-from purser.agent.plugin import ResourcePlugin
-from purser.agent.podresources import KubeletBooks
-from purser.agent.pods import NodePods
-from purser.agent.processes import find_pods_with_processes
-from purser.agent.publisher import Publisher
-from purser.agent.refusals import AllocationRefused
-from purser.agent.registration import PluginRegistrations
-from purser.agent.remedies import RemedyWorker
-from purser.agent.resolver import Resolver
-from purser.agent.settings import AgentSettings
+from purser.agent.reporting.amounts import NodeAmounts
+from purser.agent.reporting.disputes import DisputeWatch
+from purser.agent.reporting.events import DisputeEvents, HealthEvents, MpsEvents, NodeEvents, mig_parents
+from purser.agent.reporting.publisher import Publisher
+from purser.agent.settings import AgentSettings, EnforcementChoice
 from purser.agent.sharing import SharingConfigWatch
+from purser.agent.sharing.device_lists import DeviceList
 from purser.core.model import DeviceMode, Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.core.vendors.hami_nodes import REGISTER_ANNOTATION
@@ -115,8 +113,8 @@ class Agent:
         find_driver: Callable[[], Driver] | None,
     ) -> None:
         self._settings = settings
-        self._pods = NodePods(client, settings.node_name, settings.namespace)
         self._book = open_book(settings)
+        self._pods = NodePods(client, settings.node_name, settings.namespace, self._booked_grant)
         self._events = NodeEvents(recorder, settings.node_name, self._pods)
         events = HealthEvents(
             recorder,
@@ -143,8 +141,10 @@ class Agent:
             on_notes=self._events.config_partly_applied,
             memory=HealthMemory.of(settings),
             known=KnownGpus(settings.known_gpus_file, boot_id(settings)),
+            mps_ready=lambda: self._mps.ready,
+            ungranted_instances=lambda: self._keeper.ungranted(),
         )
-        self._files = NodeFiles(settings, self._monitor)
+        self._files = NodeFiles(settings, lambda: self._monitor.configured.sharing.settings, lambda: self._monitor.gpus)
         self._metrics = AgentMetrics()
         self._mps_events = MpsEvents(
             recorder,
@@ -163,14 +163,12 @@ class Agent:
             exclusive=settings.mps_exclusive,
             obstacles=lambda: _mps_obstacles(settings, self._monitor),
         )
-        self._monitor.mps_ready = lambda: self._mps.ready
         self._devices: Latest[tuple[KubeletDevice, ...]] = Latest(())
         self._freed = Latest(0)
         """How often kubelet has let go of devices of pods that ended."""
         client.failures.report_to(self._metrics.registry, recorder)
         self._failures = client.failures
         self._facts = KubeletFacts(settings, kubelet, self._devices, self._metrics.registry)
-        self._pods.remembered = self._booked_grant
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
@@ -205,7 +203,6 @@ class Agent:
             SystemClock(),
         )
         self._instances = InstanceAllocator(self._keeper, self._files.make_device_files, self._listed_by_cdi)
-        self._monitor.ungranted_instances = self._keeper.ungranted
         changed = self._keeper.grants_changed
         self._pods.pods.add_handler(
             on_add=lambda _: changed(), on_update=lambda *_: changed(), on_delete=lambda _: changed()
@@ -251,7 +248,7 @@ class Agent:
             if settings.evict_from_unhealthy_gpus
             else None
         )
-        self._metrics.watch(self._snapshot)
+        self._metrics.registry.register(NodeStateCollector(self._snapshot))
 
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
         """Run everything until cancelled."""

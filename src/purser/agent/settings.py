@@ -9,7 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from purser.agent.enforcement import EnforcementChoice
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.device.resources import is_gpu_resource
 from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE, XidPolicy
@@ -47,6 +46,18 @@ class FeatureOutlet(StrEnum):
     """A NodeFeature object, for node-feature-discovery's master."""
     NODE_LABELS = "node-labels"
     """The node itself, where there is no node-feature-discovery."""
+
+
+class EnforcementChoice(StrEnum):
+    """What is to hold shares."""
+
+    AUTO = "auto"
+    """Whatever is there without starting anything: HAMi-core's library, else the driver's time-slicing."""
+    MPS = "mps"
+    """An MPS daemon for each GPU that can have one; on others as ``auto``."""
+    HAMI_CORE = "hami-core"
+    TIME_SLICING = "time-slicing"
+    NONE = "none"
 
 
 class MetricNames(StrEnum):

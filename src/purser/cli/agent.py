@@ -69,7 +69,7 @@ def run(
 
     configure_logs(log_level)
 
-    from purser.agent.node_lock import held, lock_node
+    from purser.agent.host.node_lock import held, lock_node
     from purser.agent.run import run as run_agent
     from purser.kube import Client, ClusterConfig
 
@@ -125,7 +125,7 @@ def check(
 
 
 def _driver(settings: "AgentSettings") -> "Driver":
-    from purser.agent.driver_roots import driver_roots
+    from purser.agent.inventory.driver_roots import driver_roots
     from purser.agent.nvml import open_driver
 
     roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root)

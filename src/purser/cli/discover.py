@@ -6,9 +6,9 @@ from purser.cli.options import Context, Kubeconfig, LogLevelOption
 from purser.cli.serving import LogLevel
 
 if TYPE_CHECKING:
-    from purser.agent.discovery import DiscoverySettings
+    from purser.agent.host.discovery import DiscoverySettings
 
-SETTINGS = "purser.agent.discovery:DiscoverySettings"
+SETTINGS = "purser.agent.host.discovery:DiscoverySettings"
 """Whose options the command has."""
 
 HELP = """Write this node's GPUs, operating system and Kubernetes distribution to an annotation of the node.
@@ -36,7 +36,7 @@ def discover(
 
     configure_logs(log_level)
 
-    from purser.agent.discovery import run
+    from purser.agent.host.discovery import run
     from purser.kube import Client, ClusterConfig
 
     async def main(stop: asyncio.Event) -> None:

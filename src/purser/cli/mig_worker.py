@@ -34,7 +34,7 @@ def mig_worker(
     """Run until it is stopped."""
     import asyncio
 
-    from purser.agent.driver_roots import driver_roots, find_place, read_place
+    from purser.agent.inventory.driver_roots import driver_roots, find_place, read_place
     from purser.agent.mig import run
     from purser.agent.mig.cdi import renew_management_spec
     from purser.cli.serving import configure_logs, serve

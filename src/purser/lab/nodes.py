@@ -7,8 +7,9 @@ from collections.abc import Callable
 import grpc
 import structlog
 
-from purser.agent import discovery, mig
-from purser.agent.health_memory import BOOT_ID
+from purser.agent import mig
+from purser.agent.health.memory import BOOT_ID
+from purser.agent.host import discovery
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent

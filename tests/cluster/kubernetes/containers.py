@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from purser.agent.sockets import is_listening
+from purser.agent.host.sockets import is_listening
 from purser.lab.controlplane.process import Process
 
 from .binaries import Binaries

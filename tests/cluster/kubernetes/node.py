@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from purser.agent.sockets import is_listening
+from purser.agent.host.sockets import is_listening
 from purser.lab.controlplane.commands import SharedFiles
 from purser.lab.controlplane.process import Process, is_answering
 from purser.lab.ports import free_ports

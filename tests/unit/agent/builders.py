@@ -1,6 +1,6 @@
 """Grants, pods and kubelet's lists, in few words."""
 
-from purser.agent.admission import ListedPod
+from purser.agent.kubelet.pod_resources import ListedPod
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, Grant
 
 A, B, C, D = (f"GPU-{letter * 8}" for letter in "abcd")

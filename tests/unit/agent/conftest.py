@@ -16,7 +16,7 @@ from tests.unit.agent.builders import NODE
 from tests.unit.agent.emulated_kubelet import kubelet_in
 from tests.waiting import eventually
 
-from purser.agent.publisher import WRITE_PAUSE_S
+from purser.agent.reporting.publisher import WRITE_PAUSE_S
 from purser.agent.run import run
 from purser.agent.settings import AgentSettings
 from purser.core.grant.disputes import NodeDisputes
@@ -70,9 +70,9 @@ def node_writes(api, repeats=True):
 def short_waits(monkeypatch):
     """An agent's stop waits for the thread that listens to the driver; a successor's first inventory for kubelet; the
     write of an agent that writes too often for longer each time, so that it would not be noticed."""
-    monkeypatch.setattr("purser.agent.xids.EVENT_WAIT_MS", 20)
-    monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.1)
-    monkeypatch.setattr("purser.agent.publisher.MAX_WRITE_PAUSE_S", WRITE_PAUSE_S)
+    monkeypatch.setattr("purser.agent.health.xids.EVENT_WAIT_MS", 20)
+    monkeypatch.setattr("purser.agent.reporting.publisher.KUBELET_HEAD_START_S", 0.1)
+    monkeypatch.setattr("purser.agent.reporting.publisher.MAX_WRITE_PAUSE_S", WRITE_PAUSE_S)
 
 
 def hold_sleeps(monkeypatch, seconds):

@@ -9,10 +9,10 @@ from tests.unit.agent.builders import NODE, init, part
 from tests.unit.agent.conftest import DEADLINE_S, eventually, health_of, hold_sleeps, node_writes, uuids_of
 from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
+from purser.agent.kubelet.refusals import RefusalReason
 from purser.agent.nvml import NullDriver
-from purser.agent.publisher import Publisher
 from purser.agent.reasons import AgentReason
-from purser.agent.refusals import RefusalReason
+from purser.agent.reporting.publisher import Publisher
 from purser.agent.settings import DevicePluginFlags, SharingSettings
 from purser.core.grant.signing import sign
 from purser.core.model import Grant
@@ -238,7 +238,7 @@ async def _held_gpu_events(world, pod):
 
 
 async def test_a_refused_condition_is_written_later_though_the_node_rests(world, kubelet, api, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.Backoff", lambda **_: Backoff(initial_s=0.01, cap_s=0.02))
+    monkeypatch.setattr("purser.agent.reporting.publisher.Backoff", lambda **_: Backoff(initial_s=0.01, cap_s=0.02))
     refused = []
 
     async def refuse(request):
@@ -278,7 +278,7 @@ async def _events_of_node(world, reason, count):
 
 
 async def test_kubelet_hears_of_a_recovered_gpu_before_the_scheduler_does(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", UNLIKE_OTHERS_S)
+    monkeypatch.setattr("purser.agent.reporting.publisher.KUBELET_HEAD_START_S", UNLIKE_OTHERS_S)
     begun, over = hold_sleeps(monkeypatch, UNLIKE_OTHERS_S)
     card = world.uuids[0]
     async with world.agent(probe_interval_s=0.1) as agent:
@@ -351,7 +351,7 @@ async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, k
 
 
 async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pods(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.LEAVING_NOTICE_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr("purser.agent.reporting.publisher.LEAVING_NOTICE_TIMEOUT_S", DEADLINE_S)
     ready, go = asyncio.Event(), asyncio.Event()
     begun, over = hold_sleeps(monkeypatch, UNLIKE_OTHERS_S)
 
@@ -378,9 +378,9 @@ async def test_an_agent_that_stops_withdraws_its_gpus_first_and_serves_bound_pod
 
 
 async def test_gpus_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.0)
+    monkeypatch.setattr("purser.agent.reporting.publisher.KUBELET_HEAD_START_S", 0.0)
     for deadline in ("KUBELET_LIST_TIMEOUT_S", "LEAVING_NOTICE_TIMEOUT_S"):
-        monkeypatch.setattr(f"purser.agent.publisher.{deadline}", DEADLINE_S)
+        monkeypatch.setattr(f"purser.agent.reporting.publisher.{deadline}", DEADLINE_S)
     async with world.agent() as agent:
         await eventually(agent.ready)
     assert AGENT_STOPPING in await world.inventory_text()

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from purser.adapters.pods import devices_asked
-from purser.agent import inotify
-from purser.agent.allocation import ContainerFacts
-from purser.agent.inotify import FolderWatch
-from purser.agent.latest import Latest
-from purser.agent.pods import container_facts
-from purser.agent.threads import run_in_thread
+from purser.agent.allocation.answers import ContainerFacts
+from purser.agent.allocation.pods import container_facts
+from purser.agent.host import inotify
+from purser.agent.host.inotify import FolderWatch
+from purser.agent.host.latest import Latest
+from purser.agent.host.threads import run_in_thread
 from purser.core.model import LibraryHold, SpecHold
 from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.kube.objects import Container, ContainerEnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements

@@ -9,8 +9,8 @@ from tests.unit.agent.builders import NODE, init, part
 from tests.unit.agent.conftest import World, eventually, health_of, shared_folder, shared_kubelet, uuids_of
 from tests.unit.agent.emulated_kubelet import Rejected
 
+from purser.agent.kubelet.refusals import RefusalReason
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
-from purser.agent.refusals import RefusalReason
 from purser.kube.resources import NODES
 from purser.lab.driver import SimulatedDriver
 
@@ -283,16 +283,20 @@ async def test_a_removed_inventory_is_published_again(world, kubelet, agent):
 
 
 async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent):
+    labels = {"method": "Allocate", "reason": RefusalReason.MALFORMED}
+    before = await agent.metric(REFUSALS, **labels) or 0
     for count in (0, 2):
         with pytest.raises(grpc.aio.AioRpcError, match=f"one Allocate request has {count} containers"):
             await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
-    assert await agent.metric(REFUSALS, reason=RefusalReason.MALFORMED) == 2
+    assert await agent.metric(REFUSALS, **labels) == before + 2
 
 
 async def test_a_start_with_devices_that_nobody_was_given_is_refused(world, kubelet, agent):
+    labels = {"method": "PreStartContainer", "reason": RefusalReason.MISMATCH}
+    before = await agent.metric(REFUSALS, **labels) or 0
     with pytest.raises(grpc.aio.AioRpcError, match="neither kubelet nor the agent has a record"):
         await kubelet.plugin.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["GPU-other::0"]))
-    assert await agent.metric(REFUSALS, reason=RefusalReason.MISMATCH) == 1
+    assert await agent.metric(REFUSALS, **labels) == before + 1
 
 
 async def test_reload_enumerates_gpus_again(world, kubelet, agent):

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from purser.agent.discovery import DiscoverySettings
+from purser.agent.host.discovery import DiscoverySettings
 from purser.agent.mig.settings import MigWorkerSettings
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import config_of

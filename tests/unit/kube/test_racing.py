@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from purser.agent import plugin as plugins
+from purser.agent.kubelet import plugin as plugins
 from purser.kube.racing import raise_if_cancelled, until
 
 

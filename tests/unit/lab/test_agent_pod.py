@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.operator.manifests.wanteds import KINDS, daemon_set
 
-from purser.agent.enforcement import EnforcementChoice
-from purser.agent.settings import AgentSettings, FeatureOutlet
+from purser.agent.settings import AgentSettings, EnforcementChoice, FeatureOutlet
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.core.sharing import MigStrategy
 from purser.lab.agentpod import agent_options, is_agent_pod, settings_of_pod

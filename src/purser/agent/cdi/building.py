@@ -14,7 +14,7 @@ from purser.agent.cdi.specification import (
     CdiSpecification,
     specification_of,
 )
-from purser.agent.devicefiles import CONTROL_DEVICES, DeviceFile
+from purser.agent.inventory.device_files import CONTROL_DEVICES, DeviceFile
 
 _READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")

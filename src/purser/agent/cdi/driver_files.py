@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from purser.agent.cdi.tree import HostTree
-from purser.agent.files import read_head
+from purser.agent.host.files import read_head
 from purser.agent.nvml.library import LIBRARY_FOLDERS
 
 _FOLDERS = (

@@ -8,7 +8,9 @@ from purser.agent.cdi.driver_files import find_driver_files
 from purser.agent.cdi.names import NON_GPU_CLASSES
 from purser.agent.cdi.specification import CdiSpecification
 from purser.agent.cdi.tree import HostTree
-from purser.agent.devicefiles import (
+from purser.agent.host.hostfiles import on_host
+from purser.agent.inventory.building import InventoryBasis, device_indexes
+from purser.agent.inventory.device_files import (
     IMEX_CHANNEL,
     MIG_MINORS,
     DeviceFile,
@@ -16,8 +18,7 @@ from purser.agent.devicefiles import (
     own_device_files,
     read_mig_minors,
 )
-from purser.agent.driver_roots import driver_place
-from purser.agent.inventory import InventoryBasis, device_indexes, on_host
+from purser.agent.inventory.driver_roots import driver_place
 from purser.agent.nvml.driver import Gpu
 from purser.agent.settings import AgentSettings
 

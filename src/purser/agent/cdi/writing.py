@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 import structlog
 
-from purser.agent.allocation import DeviceList
 from purser.agent.cdi.finding import CdiFinder
 from purser.agent.cdi.names import CDI_FOLDER, CLASSES, file_name
 from purser.agent.cdi.specification import CdiSpecification
-from purser.agent.files import read_head, replace_file
-from purser.agent.inotify import FolderWatch
-from purser.agent.inventory import InventoryBasis, on_host
-from purser.agent.latest import Latest
+from purser.agent.host.files import read_head, replace_file
+from purser.agent.host.hostfiles import on_host
+from purser.agent.host.inotify import FolderWatch
+from purser.agent.host.latest import Latest
+from purser.agent.host.threads import run_in_thread
+from purser.agent.inventory.building import InventoryBasis
 from purser.agent.settings import AgentSettings
-from purser.agent.threads import run_in_thread
+from purser.agent.sharing.device_lists import DeviceList
 from purser.kube.racing import until
 
 log = structlog.get_logger("purser.agent")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.enforcement import Enforcers
-from purser.agent.inventory import InventoryBasis, make_inventory
+from purser.agent.inventory.building import InventoryBasis, make_inventory
+from purser.agent.inventory.enforcement import Enforcers
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig, config_of

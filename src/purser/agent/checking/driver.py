@@ -9,13 +9,13 @@ from pathlib import Path
 from purser.agent.checking.config import check_config_on
 from purser.agent.checking.mig import check_on_demand, problems_of_instances, wants_on_demand
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.files import read_head
-from purser.agent.inventory import on_host
+from purser.agent.host.files import read_head
+from purser.agent.host.hostfiles import on_host
+from purser.agent.host.sysfs import NVIDIA_VENDOR
+from purser.agent.host.threads import run_in_thread
 from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu, for_pods
 from purser.agent.nvml.library import LIBRARY_FOLDERS, NVML_INIT
 from purser.agent.settings import AgentSettings
-from purser.agent.sysfs import NVIDIA_VENDOR
-from purser.agent.threads import run_in_thread
 from purser.core.device.counting import is_usable_by_pods
 from purser.core.health.signs import FaultKind
 

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from purser.agent.book import AgentCheckpointError, read_checkpoint
+from purser.agent.allocation.book import AgentCheckpointError, read_checkpoint
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.kubeletfacts.reading import read, sources_of
-from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.kubelet.facts.reading import read, sources_of
+from purser.agent.kubelet.pod_resources import KubeletBooks, KubeletError
 from purser.agent.settings import AgentSettings
 from purser.core.kubelet.report import aligns
 from purser.core.wording import counted

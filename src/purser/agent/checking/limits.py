@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.driver_roots import driver_roots
-from purser.agent.files import read_head
-from purser.agent.inventory import LIBRARY_FILE, PRELOAD_FILE, on_host
+from purser.agent.host.files import read_head
+from purser.agent.host.hostfiles import on_host
+from purser.agent.inventory.building import LIBRARY_FILE, PRELOAD_FILE
+from purser.agent.inventory.driver_roots import driver_roots
 from purser.agent.settings import AgentSettings
 
 _MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")

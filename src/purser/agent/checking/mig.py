@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from purser.agent.checking.config import held_settings
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.devicefiles import MIG_MINORS, read_mig_minors
+from purser.agent.host.hostfiles import on_host
 from purser.agent.instances.devices import on_demand_kind
-from purser.agent.inventory import on_host
+from purser.agent.inventory.device_files import MIG_MINORS, read_mig_minors
 from purser.agent.nvml.driver import Driver, Gpu, MigCallError
 from purser.agent.settings import AgentSettings
 from purser.core.sharing import MigStrategy

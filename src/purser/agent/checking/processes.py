@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.files import read_head
-from purser.agent.inventory import on_host
+from purser.agent.host.files import read_head
+from purser.agent.host.hostfiles import on_host
 from purser.agent.settings import AgentSettings
 
 _OWN_STATUS = Path("/proc/self/status")

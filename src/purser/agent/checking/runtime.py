@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.allocation import DeviceList
 from purser.agent.cdi.names import cdi_kind
 from purser.agent.checking.config import held_settings
 from purser.agent.checking.results import CheckResult, CheckState
-from purser.agent.files import read_head
-from purser.agent.inventory import on_host
+from purser.agent.host.files import read_head
+from purser.agent.host.hostfiles import on_host
 from purser.agent.settings import AgentSettings
+from purser.agent.sharing.device_lists import DeviceList
 from purser.core.decoding import UnreadableError, convert_value
 from purser.core.wording import counted
 from purser.yaml_reading import read_yaml

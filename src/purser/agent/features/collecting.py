@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from purser.agent.files import read_head
+from purser.agent.host.files import read_head
+from purser.agent.host.sysfs import NVIDIA_VENDOR
 from purser.agent.nvml.driver import DriverInfo, Gpu
-from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.core.device.gpus import NodeGpu
 from purser.core.features import LabelFacts
 

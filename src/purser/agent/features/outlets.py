@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from purser.agent.files import read_head, replace_file
-from purser.agent.inotify import FolderWatch
+from purser.agent.host.files import read_head, replace_file
+from purser.agent.host.inotify import FolderWatch
 from purser.core.features import Labels, changes, is_feature_label
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError

@@ -7,10 +7,11 @@ import structlog
 
 from purser.agent.features.collecting import collect_facts
 from purser.agent.features.outlets import FeatureFile, NodeFeatureObject, NodeLabels, Outlet
-from purser.agent.inventory import InventoryBasis, on_host
-from purser.agent.latest import Latest
+from purser.agent.host.hostfiles import on_host
+from purser.agent.host.latest import Latest
+from purser.agent.host.threads import run_in_thread
+from purser.agent.inventory.building import InventoryBasis
 from purser.agent.settings import AgentSettings, FeatureOutlet
-from purser.agent.threads import run_in_thread
 from purser.core.features import Labels, labels_of, sharing_of
 from purser.kube.backoff import Backoff, WritePace
 from purser.kube.client import Client

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
+from purser.agent.host.threads import run_in_thread
 from purser.agent.instances.devices import granted_devices, mig_device, part_with_devices
-from purser.agent.instances.keeping import InstanceError, InstanceManager
-from purser.agent.instances.users import placements_of
-from purser.agent.threads import run_in_thread
+from purser.agent.instances.keeping import InstanceError, InstanceManager, placements_of
 from purser.core.model import ContainerGrant, Device, Grant
 
 log = structlog.get_logger("purser.agent")

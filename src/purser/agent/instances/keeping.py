@@ -14,14 +14,15 @@ from typing import Protocol, TypeAlias
 import msgspec
 import structlog
 
+from purser.agent.host.threads import run_in_thread
 from purser.agent.instances.cutting import GpuPartitioner, GpuPartitioning
 from purser.agent.instances.devices import on_demand_kind
 from purser.agent.instances.planning import BlockedError
-from purser.agent.inventory import UngrantedInstances
+from purser.agent.inventory.building import UngrantedInstances
 from purser.agent.nvml.driver import Driver, Gpu, MigCallError
-from purser.agent.threads import run_in_thread
 from purser.core.device.gpus import NodeMigDevice
 from purser.core.mig import MigGeometryError, MigKind, MigPlacement
+from purser.core.model import ContainerGrant
 from purser.core.sharing import MigStrategy
 from purser.kube.clock import Clock
 from purser.kube.failures import ObjectFailures
@@ -310,3 +311,12 @@ def _placements_of_gpu(uuid: str, known: tuple[Placements, Placements | None]) -
 
 def _uuids(migs: Iterable[NodeMigDevice]) -> set[str]:
     return {each.uuid for each in migs}
+
+
+def placements_of(parts: Iterable[ContainerGrant]) -> Placements:
+    """The instances of some containers, by GPU."""
+    found: dict[str, set[MigPlacement]] = {}
+    for share in (share for part in parts for share in part.shares):
+        if share.mig is not None:
+            found.setdefault(share.uuid, set()).add(share.mig)
+    return {uuid: frozenset(those) for uuid, those in found.items()}

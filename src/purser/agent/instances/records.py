@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_head, replace_file
+from purser.agent.host.files import read_head, replace_file
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.mig import MigPlacement
 
@@ -90,7 +90,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
     """An exclusive lock of this GPU against other agents on the node. Waits for its holder. Raises OSError.
 
     Where the file system has no locks, this goes on without one, as the agent does without its node's lock
-    (`purser.agent.node_lock`): within the agent, calls for one GPU wait for one another anyway.
+    (`purser.agent.host.node_lock`): within the agent, calls for one GPU wait for one another anyway.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -2,5 +2,5 @@
 
 The `.proto` files are written by hand from wire facts; `scripts/generate_stubs.py` writes everything else in the
 folders below, and a test fails when the two differ. Not here: any behaviour. The plugin that serves these messages is
-`purser.agent.plugin`, the client of kubelet's books is `purser.agent.podresources`.
+`purser.agent.kubelet.plugin`, the client of kubelet's books is `purser.agent.kubelet.pod_resources`.
 """

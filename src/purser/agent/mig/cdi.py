@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from purser.agent.driver_roots import DriverPlace
+from purser.agent.inventory.driver_roots import DriverPlace
+from purser.agent.inventory.nvidia_smi import CHROOT, smi_command
 from purser.agent.mig.hardware import HardwareError
-from purser.agent.nvidia_smi import CHROOT, smi_command
 
 SPEC = Path("run/cdi/management.nvidia.com-gpu.yaml")
 """Below the host's root; the toolkit says /var/run, which is a link that only the host itself can follow."""

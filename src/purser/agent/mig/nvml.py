@@ -1,6 +1,5 @@
 """MIG by the real NVML: GPU instances, and in each of them one compute instance that fills it."""
 
-import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
@@ -11,11 +10,17 @@ import msgspec
 
 from purser.agent.mig.hardware import HardwareError, Layout, MigGpu, MigHardware, NoHardware, OfferedProfile
 from purser.agent.nvml.calls import DeviceCalls, Nvml, load_nvml
-from purser.agent.nvml.driver import DriverError
+from purser.agent.nvml.driver import DriverError, MigCallError
+from purser.agent.nvml.instances import (
+    compute_instances,
+    destroy_handle,
+    fill_handle,
+    instances_of_profile,
+    offered_profiles,
+)
 from purser.agent.nvml.library import LIBRARY, find_library
 from purser.agent.nvml.migs import mig_uuids
 from purser.core.mig.profiles import SUFFIXES, profile_name
-from purser.core.wording import counted
 
 T = TypeVar("T")
 
@@ -137,8 +142,7 @@ class NvmlHardware:
 
     def _profiles(self, device: Any) -> list[GpuInstanceProfile]:
         total = self._total_bytes(device)
-        count = int(self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
-        return [each for number in range(count) if (each := self._profile(device, number, total)) is not None]
+        return [self._profile(number, info, total) for number, info in self._call(offered_profiles, device)]
 
     def _total_bytes(self, device: Any) -> int:
         """0: the GPU uses the machine's memory."""
@@ -149,73 +153,37 @@ class NvmlHardware:
                 return 0
             raise HardwareError(f"reading the GPU's memory size: {error}") from error
 
-    def _profile(self, device: Any, number: int, total_bytes: int) -> GpuInstanceProfile | None:
-        """One of NVML's profiles; None where this GPU does not offer it."""
-        for version in (2, 1):
-            try:
-                info = self._nvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number, version)
-            except self._nvml.NVMLError:
-                continue
-            driver_name = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
-            suffix = SUFFIXES.get(_nvml_profile_name(self._nvml, number), "")
-            name = driver_name or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
-            sizes = int(info.sliceCount), int(info.instanceCount), int(info.memorySizeMB)
-            return GpuInstanceProfile(name, int(info.id), *sizes)
-        return None
+    def _profile(self, number: int, info: Any, total_bytes: int) -> GpuInstanceProfile:
+        driver_name = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
+        suffix = SUFFIXES.get(_nvml_profile_name(self._nvml, number), "")
+        name = driver_name or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
+        sizes = int(info.sliceCount), int(info.instanceCount), int(info.memorySizeMB)
+        return GpuInstanceProfile(name, int(info.id), *sizes)
 
     def _instances(self, index: int, device: Any) -> Iterator[tuple[str, Any]]:
         """Names and handles of the GPU instances of a GPU."""
+        what = f"listing the GPU instances on GPU {index}"
         for profile in self._profiles(device):
-            kind, call = self._nvml.c_nvmlGpuInstance_t, self._nvml.nvmlDeviceGetGpuInstances
-            for instance in self._list(
-                f"listing the GPU instances on GPU {index}", call, kind, device, profile.id, profile.most
-            ):
-                complete = any(slices == profile.slices for slices, _ in self._compute_instances(index, instance))
+            for instance in self._call(instances_of_profile, device, profile.id, profile.most, what):
+                computes = self._call(compute_instances, instance, what)
+                complete = any(slices == profile.slices for slices, _ in computes)
                 yield profile.name + ("" if complete else INCOMPLETE_SUFFIX), instance
-
-    def _compute_instances(self, index: int, instance: Any) -> Iterator[tuple[int, Any]]:
-        """Sizes and handles of the compute instances in a GPU instance."""
-        kind, call = self._nvml.c_nvmlComputeInstance_t, self._nvml.nvmlGpuInstanceGetComputeInstances
-        for info in self._compute_profiles(instance):
-            for each in self._list(
-                f"listing the compute instances on GPU {index}", call, kind, instance, info.id, info.most
-            ):
-                yield info.slices, each
-
-    def _compute_profiles(self, instance: Any) -> list[GpuInstanceProfile]:
-        found = []
-        for number in range(int(self._nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)):
-            for version in (2, 1):
-                try:
-                    info = self._nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, 0, version)
-                except self._nvml.NVMLError:
-                    continue
-                found.append(GpuInstanceProfile("", int(info.id), int(info.sliceCount), int(info.instanceCount)))
-                break
-        return found
 
     def _destroy_all(self, index: int, device: Any) -> None:
         for name, instance in list(self._instances(index, device)):
-            for _, compute in list(self._compute_instances(index, instance)):
-                self._ask(f"removing {name} from GPU {index}", self._nvml.nvmlComputeInstanceDestroy, compute)
-            self._ask(f"removing {name} from GPU {index}", self._nvml.nvmlGpuInstanceDestroy, instance)
+            self._call(destroy_handle, instance, f"removing {name} from GPU {index}")
 
     def _create(self, index: int, device: Any, profile: GpuInstanceProfile) -> None:
         what = f"creating {profile.name} on GPU {index}"
         instance = self._ask(what, self._nvml.nvmlDeviceCreateGpuInstance, device, profile.id)
-        whole = next((each for each in self._compute_profiles(instance) if each.slices == profile.slices), None)
-        if whole is None:
-            raise HardwareError(
-                f"{what}: the GPU instance does not support a compute instance with {counted(profile.slices, 'slice')}"
-            )
-        self._ask(what, self._nvml.nvmlGpuInstanceCreateComputeInstance, instance, whole.id)
+        self._call(fill_handle, instance, what)
 
-    def _list(
-        self, what: str, call: Callable[..., Any], kind: Any, owner: Any, profile_id: int, most: int
-    ) -> list[Any]:
-        handles, count = (kind * most)(), ctypes.c_uint(most)
-        self._ask(what, call, owner, profile_id, handles, ctypes.byref(count))
-        return list(handles[: count.value])
+    def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        """One of `purser.agent.nvml.instances`."""
+        try:
+            return call(self._nvml, *arguments)
+        except MigCallError as error:
+            raise HardwareError(str(error)) from error
 
     def _ask(self, what: str, call: Callable[..., T], *arguments: Any) -> T:
         try:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
-from purser.agent.evictions import Evict, evict_first, is_ending
+from purser.agent.allocation.evictions import Evict, evict_first, is_ending
+from purser.agent.allocation.pod_statuses import NodePod
+from purser.agent.allocation.pods import NodePods
 from purser.agent.monitoring.holders import DeviceHolders
 from purser.agent.nvml.driver import Gpu
-from purser.agent.pod_statuses import NodePod
-from purser.agent.pods import NodePods
 from purser.agent.reasons import AgentReason
 from purser.core.model import Grant
 from purser.core.monitoring.accounts import GpuAccount
@@ -72,7 +72,7 @@ class Auditor:
         unlimited: Collection[str] = (),
     ) -> None:
         """Evaluate one reading, of some GPUs or all. ``holders`` by kubelet: a pod without a grant that was given its
-        devices by kubelet is not reported here, but as disputed (`purser.agent.disputes`). ``unlimited``: see
+        devices by kubelet is not reported here, but as disputed (`purser.agent.reporting.disputes`). ``unlimited``: see
         `find`."""
         held = {(holder.namespace, holder.pod, uuid) for uuid, gpu_holders in holders.items() for holder in gpu_holders}
         by_uid, listed = {grant.pod_uid: grant for grant in grants}, self._gpus().keys()

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from purser.agent.book import Book, BookedPod
-from purser.agent.health import DeviceMonitor
+from purser.agent.allocation.book import Book, BookedPod
+from purser.agent.health.monitor import DeviceMonitor
 from purser.agent.monitoring import dcgm, hami
 from purser.agent.monitoring.gauges import Measurements
 from purser.agent.monitoring.holders import DeviceHolders

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from purser.agent.book import BookedPod
+from purser.agent.allocation.book import BookedPod
 from purser.agent.monitoring.text import Sample, family
 from purser.agent.nvml.driver import Gpu, Telemetry
 from purser.core.device.gpus import NodeMigDevice

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from purser.agent.book import BookedPod
+from purser.agent.allocation.book import BookedPod
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.core.device.ids import uuid_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.files import read_head
+from purser.agent.host.files import read_head
 from purser.agent.nvml.driver import Driver, GpuProcess, Telemetry
 from purser.core.monitoring.accounts import PodContainers, ProcessUse, find_owner
 from purser.core.monitoring.cgroups import MAX_CGROUP_BYTES, CgroupOwner, owner_of

@@ -7,10 +7,10 @@ A GPU that does not answer is not measured again until it does, and its last val
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from purser.agent.host.threads import run_in_thread
 from purser.agent.monitoring.reading import GpuSample, take_sample
 from purser.agent.nvml.driver import Driver
 from purser.agent.settings import AgentSettings
-from purser.agent.threads import run_in_thread
 from purser.kube.clock import Clock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from purser.agent.book import Book, BookedPod
-from purser.agent.health import DeviceMonitor
+from purser.agent.allocation.book import Book, BookedPod
+from purser.agent.allocation.pod_statuses import by_kubelet_uid
+from purser.agent.allocation.pods import NodePods
+from purser.agent.health.monitor import DeviceMonitor
+from purser.agent.kubelet.pod_resources import KubeletBooks, KubeletError
 from purser.agent.monitoring.auditing import Auditor
 from purser.agent.monitoring.compatible import CompatibleMetrics
 from purser.agent.monitoring.gauges import Measurements
 from purser.agent.monitoring.holders import DeviceHolders, holders_in_book, holders_of
 from purser.agent.monitoring.reading import GpuSample, uses_of
 from purser.agent.monitoring.sampling import Sampler
-from purser.agent.pod_statuses import by_kubelet_uid
-from purser.agent.podresources import KubeletBooks, KubeletError
-from purser.agent.pods import NodePods
 from purser.agent.settings import AgentSettings
 from purser.core.model import DeviceMode, Grant
 from purser.core.monitoring.accounts import GpuAccount, account

@@ -6,5 +6,5 @@ asked, and restarted when it ends (``daemon``, ``processes``). It uses their own
 the programs of the driver's root (``programs``, ``launcher``). ``capability`` decides which GPUs can have one,
 ``folders`` has the paths, and ``access`` what makes a container a client.
 
-Not here: how a GPU's shares are enforced (`purser.agent.enforcement`), events and metrics.
+Not here: how a GPU's shares are enforced (`purser.agent.inventory.enforcement`), events and metrics.
 """

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.files import read_head, read_tail
-from purser.agent.hostfiles import make_own_dir, remove_dir
-from purser.agent.inventory import on_host
+from purser.agent.host.files import read_head, read_tail
+from purser.agent.host.hostfiles import make_own_dir, on_host, remove_dir
+from purser.agent.host.sockets import is_listening
+from purser.agent.host.threads import run_in_thread
 from purser.agent.mps.folders import PID_FILE, PIPES, MpsFolders, folders_of
 from purser.agent.mps.processes import find_marked, is_marked, kill, runs
 from purser.agent.mps.programs import CONTROL, MARK, SMI, MpsError, MpsPrograms
 from purser.agent.settings import AgentSettings
-from purser.agent.sockets import is_listening
-from purser.agent.threads import run_in_thread
 from purser.core.decoding import brief
 
 log = structlog.get_logger("purser.agent")

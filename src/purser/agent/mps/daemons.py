@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
-from purser.agent.latest import Latest
+from purser.agent.host.latest import Latest
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsDaemon, MpsHooks, MpsTiming
 from purser.core.model import DeviceMode, NodeInventory

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.driver_roots import DriverPlace
-from purser.agent.inventory import on_host
+from purser.agent.host.hostfiles import on_host
+from purser.agent.inventory.driver_roots import DriverPlace
 from purser.agent.mps.folders import MpsFolders
 from purser.agent.nvml.library import find_library
 from purser.agent.settings import AgentSettings

@@ -7,14 +7,9 @@ from uuid import UUID
 
 import msgspec
 
-from purser.agent import sysfs
+from purser.agent.host import sysfs
 from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is
-from purser.agent.nvml.driver import (
-    DeviceReading,
-    Ecc,
-    Gpu,
-    MigMode,
-)
+from purser.agent.nvml.driver import DeviceReading, Ecc, Gpu, MigMode
 from purser.agent.nvml.migs import mig_devices, mig_uuids, total_mib
 from purser.core.device.gpus import FabricIds
 from purser.core.health.fabric import FabricRegistration, FabricState

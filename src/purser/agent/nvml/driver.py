@@ -97,7 +97,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     index: int
-    """NVML's index of this scan, for people; no identity, but for `purser.agent.known_gpus`."""
+    """NVML's index of this scan, for people; no identity, but for `purser.agent.inventory.known_gpus`."""
     uuid: str | None = None
     """None only while a GPU has never been readable since this process opened the driver."""
     fault: DeviceFault | None = None

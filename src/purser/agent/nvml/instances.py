@@ -65,11 +65,7 @@ def create_instance(nvml: Nvml, gpu: Any, number: int, start: int, size: int) ->
 def fill_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
     """Make the one compute instance that is as large as its GPU instance. Raises `MigCallError`."""
     what = "creating the compute instance"
-    instance = _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_)
-    largest = max(_compute_profiles(nvml, instance), key=lambda each: int(each.sliceCount), default=None)
-    if largest is None:
-        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver does not list a compute instance profile")
-    _ask(nvml, what, nvml.nvmlGpuInstanceCreateComputeInstance, instance, int(largest.id))
+    fill_handle(nvml, _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_), what)
 
 
 def destroy_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
@@ -77,27 +73,64 @@ def destroy_instance(nvml: Nvml, gpu: Any, id_: int) -> None:
     `MigTrouble.IN_USE` while processes run on it."""
     what = "removing a GPU instance"
     try:
-        instance = _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_)
-        for compute in list(_compute_instances(nvml, instance, what)):
-            _ask(nvml, what, nvml.nvmlComputeInstanceDestroy, compute)
-        _ask(nvml, what, nvml.nvmlGpuInstanceDestroy, instance)
+        destroy_handle(nvml, _ask(nvml, what, nvml.nvmlDeviceGetGpuInstanceById, gpu, id_), what)
     except MigCallError as error:
         if error.trouble is not MigTrouble.GONE:
             raise
 
 
-def _instances(nvml: Nvml, gpu: Any, what: str) -> Iterator[GpuInstance]:
-    numbers: dict[int, tuple[int, Any]] = {}
+# --- by handle
+
+
+def offered_profiles(nvml: Nvml, gpu: Any) -> list[tuple[int, Any]]:
+    """NVML's profiles of GPU instances that a GPU offers: number, and what NVML says of it. Of several that share an
+    id, the first. Raises `MigCallError`."""
+    found: dict[int, tuple[int, Any]] = {}
     for number in range(int(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT)):
         if (profile := _profile(nvml, gpu, number)) is not None:
-            numbers.setdefault(int(profile.id), (number, profile))
-    if not numbers:
+            found.setdefault(int(profile.id), (number, profile))
+    return list(found.values())
+
+
+def instances_of_profile(nvml: Nvml, gpu: Any, profile_id: int, most: int, what: str) -> list[Any]:
+    """Handles of the GPU instances of an offered profile, ``most`` at most. Raises `MigCallError`."""
+    return _list(nvml, what, nvml.nvmlDeviceGetGpuInstances, nvml.c_nvmlGpuInstance_t, gpu, profile_id, most)
+
+
+def compute_instances(nvml: Nvml, instance: Any, what: str) -> list[tuple[int, Any]]:
+    """Slices and handles of the compute instances in a GPU instance. Profiles may share an id, and then list the same
+    ones. Raises `MigCallError`."""
+    call, kind = nvml.nvmlGpuInstanceGetComputeInstances, nvml.c_nvmlComputeInstance_t
+    return [
+        (int(profile.sliceCount), each)
+        for profile in _compute_profiles(nvml, instance)
+        for each in _list(nvml, what, call, kind, instance, int(profile.id), int(profile.instanceCount))
+    ]
+
+
+def fill_handle(nvml: Nvml, instance: Any, what: str) -> None:
+    """See `fill_instance`."""
+    largest = max(_compute_profiles(nvml, instance), key=lambda each: int(each.sliceCount), default=None)
+    if largest is None:
+        raise MigCallError(MigTrouble.NOT_OFFERED, f"{what}: the driver does not list a compute instance profile")
+    _ask(nvml, what, nvml.nvmlGpuInstanceCreateComputeInstance, instance, int(largest.id))
+
+
+def destroy_handle(nvml: Nvml, instance: Any, what: str) -> None:
+    """Remove a GPU instance and the compute instances in it. Raises `MigCallError`."""
+    for _, compute in compute_instances(nvml, instance, what):
+        _ask(nvml, what, nvml.nvmlComputeInstanceDestroy, compute)
+    _ask(nvml, what, nvml.nvmlGpuInstanceDestroy, instance)
+
+
+def _instances(nvml: Nvml, gpu: Any, what: str) -> Iterator[GpuInstance]:
+    offered = offered_profiles(nvml, gpu)
+    if not offered:
         current, _ = _ask(nvml, what, nvml.nvmlDeviceGetMigMode, gpu)
         if not current:
             raise MigCallError(MigTrouble.OFF, f"{what}: MIG is not enabled on the GPU")
-    for id_, (number, profile) in numbers.items():
-        call, kind = nvml.nvmlDeviceGetGpuInstances, nvml.c_nvmlGpuInstance_t
-        for instance in _list(nvml, what, call, kind, gpu, id_, int(profile.instanceCount)):
+    for number, profile in offered:
+        for instance in instances_of_profile(nvml, gpu, int(profile.id), int(profile.instanceCount), what):
             info = _ask(nvml, what, nvml.nvmlGpuInstanceGetInfo, instance)
             yield GpuInstance(
                 id=int(info.id),
@@ -130,16 +163,9 @@ def _compute_profiles(nvml: Nvml, instance: Any) -> Iterator[Any]:
             break
 
 
-def _compute_instances(nvml: Nvml, instance: Any, what: str) -> Iterator[Any]:
-    for profile in _compute_profiles(nvml, instance):
-        call, kind = nvml.nvmlGpuInstanceGetComputeInstances, nvml.c_nvmlComputeInstance_t
-        yield from _list(nvml, what, call, kind, instance, int(profile.id), int(profile.instanceCount))
-
-
 def _compute_ids(nvml: Nvml, instance: Any, what: str) -> set[int]:
-    """Profiles may share an id, and then list the same instances."""
-    found = _compute_instances(nvml, instance, what)
-    return {int(_ask(nvml, what, nvml.nvmlComputeInstanceGetInfo_v2, each).id) for each in found}
+    found = compute_instances(nvml, instance, what)
+    return {int(_ask(nvml, what, nvml.nvmlComputeInstanceGetInfo_v2, each).id) for _, each in found}
 
 
 def _list(

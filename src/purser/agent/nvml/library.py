@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from purser.agent.host.sysfs import SYSFS_ROOT
 from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is, load_nvml
 from purser.agent.nvml.devices import describe, take_reading
 from purser.agent.nvml.driver import (
@@ -28,7 +29,6 @@ from purser.agent.nvml.instances import create_instance, destroy_instance, fill_
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey_links
 from purser.agent.nvml.telemetry import Meter
-from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.health.signs import DeviceFault, FaultKind
 from purser.core.model import Link
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from purser.agent import sysfs
+from purser.agent.host import sysfs
 from purser.agent.nvml.calls import DeviceCalls, Nvml
 from purser.core.model import Link, PcieLevel
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_head, replace_file
-from purser.agent.inotify import FolderWatch
-from purser.agent.latest import Latest
+from purser.agent.host.files import read_head, replace_file
+from purser.agent.host.inotify import FolderWatch
+from purser.agent.host.latest import Latest
+from purser.agent.host.threads import run_in_thread
 from purser.agent.settings import AgentSettings, SharingSettings
 from purser.agent.sharing.reading import MAX_PLUGIN_FILE_BYTES, read_plugin_file
-from purser.agent.threads import run_in_thread
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.sharing import (
     CONFIG_LABEL,

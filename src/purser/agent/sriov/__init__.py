@@ -6,7 +6,7 @@ that and keeps them up to date, `arbiter` answers kubelet's calls for one pool, 
 under the same PCIe switches as GPUs, `files` writes what CNI plugins and the container runtime read.
 
 Not here: which device is in which pool and what a container gets (`purser.core.sriov`); the device plugin itself, and
-how it registers (`purser.agent.plugin`, `purser.agent.registration`).
+how it registers (`purser.agent.kubelet.plugin`, `purser.agent.kubelet.registration`).
 """
 
 from purser.agent.sriov.neighbours import GpuNeighbours

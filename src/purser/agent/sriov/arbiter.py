@@ -1,4 +1,4 @@
-"""Answers kubelet's calls for one pool: what `purser.agent.arbiter` is for GPUs.
+"""Answers kubelet's calls for one pool: what `purser.agent.allocation.arbiter` is for GPUs.
 
 A device is one container's, and kubelet's id is the device: what kubelet has chosen holds, if the device is in the
 pool. Only where a pod's grant says near which GPUs its devices are to be, it matters whose call it is.
@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from purser.agent.admission import AllocateCall, PreferredAllocationCall
-from purser.agent.allocation import ContainerAllocation, Mount
-from purser.agent.refusals import AllocationRefused, RefusalReason
+from purser.agent.kubelet.calls import AllocateCall, ContainerAllocation, Mount, PreferredAllocationCall
+from purser.agent.kubelet.refusals import AllocationRefused, RefusalReason
 from purser.agent.sriov.files import DeviceInfoFiles
 from purser.agent.sriov.neighbours import GpuNeighbours, PoolTurn, place_id
 from purser.core.sriov.answers import answer, cdi_annotation, device_files

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from purser.agent.files import read_head
+from purser.agent.host.files import read_head
 from purser.agent.sriov.ddptool import MAX_PACKAGE_NAME_LENGTH, DdpError, ddptool_of, package_by_ddptool
 from purser.agent.sriov.netlink import GenericNetlink, attributes
 from purser.agent.sriov.sysfs import SriovTree, read_devices

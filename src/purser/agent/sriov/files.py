@@ -8,15 +8,9 @@ import msgspec
 import structlog
 
 from purser.agent.cdi.names import CDI_FOLDER
-from purser.agent.cdi.specification import (
-    CdiDevice,
-    CdiDeviceNode,
-    CdiEdits,
-    CdiSpecification,
-    plain_specification,
-)
-from purser.agent.files import read_head, replace_file
-from purser.agent.inventory import on_host
+from purser.agent.cdi.specification import CdiDevice, CdiDeviceNode, CdiEdits, CdiSpecification, plain_specification
+from purser.agent.host.files import read_head, replace_file
+from purser.agent.host.hostfiles import on_host
 from purser.agent.settings import AgentSettings
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.sriov.answers import cdi_kind_of, device_files, device_info, device_info_file

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from purser.agent.files import read_head, replace_file
+from purser.agent.host.files import read_head, replace_file
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.sriov.devices import NodeDevices, RdmaDevice, SriovDevice
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from purser.agent.allocation.pods import NodePods
+from purser.agent.host.latest import Latest
+from purser.agent.host.sysfs import pci_address, pcie_switches
+from purser.agent.kubelet.pod_resources import KubeletBooks, KubeletError
+from purser.agent.kubelet.refusals import AllocationRefused, RefusalReason
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
-from purser.agent.latest import Latest
-from purser.agent.podresources import KubeletBooks, KubeletError
-from purser.agent.pods import NodePods
-from purser.agent.refusals import AllocationRefused, RefusalReason
-from purser.agent.sysfs import pci_address, pcie_switches
 from purser.core.decoding import brief
 from purser.core.model import ContainerGrant, Grant, NodeInventory, NodePool, PcieSwitches, PoolPlace
 from purser.core.sriov.devices import SriovDevice

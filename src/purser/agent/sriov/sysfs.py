@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.sysfs import pcie_switches
+from purser.agent.host.sysfs import pcie_switches
 from purser.core.sriov.answers import VHOST_FILES
 from purser.core.sriov.configuration import SriovDeviceType
 from purser.core.sriov.devices import NO_INDEX, NodeDevices, RdmaDevice, SriovDevice, VdpaDevice

@@ -11,16 +11,18 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.files import read_head
-from purser.agent.inventory import KubeletDevice, on_host
+from purser.agent.host.files import read_head
+from purser.agent.host.hostfiles import on_host
+from purser.agent.host.latest import Latest
+from purser.agent.host.threads import run_in_thread
+from purser.agent.inventory.building import KubeletDevice
+from purser.agent.kubelet.plugin import ResourcePlugin
+from purser.agent.kubelet.pod_resources import KubeletBooks, KubeletError
+from purser.agent.kubelet.refusals import AllocationRefused
+from purser.agent.kubelet.registration import PluginRegistrations
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
-from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.plugin import ResourcePlugin
-from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.reasons import AgentReason
-from purser.agent.refusals import AllocationRefused
-from purser.agent.registration import PluginRegistrations
 from purser.agent.settings import AgentSettings
 from purser.agent.sriov.arbiter import SriovArbiter
 from purser.agent.sriov.ddp import DdpPackages, read_node
@@ -28,7 +30,6 @@ from purser.agent.sriov.files import DeviceInfoFiles, SriovCdiFiles
 from purser.agent.sriov.memory import SeenDevices, complete_from_memory, read_seen, seen_of, write_seen
 from purser.agent.sriov.neighbours import GpuNeighbours
 from purser.agent.sriov.sysfs import RoutesError, SriovTree
-from purser.agent.threads import run_in_thread
 from purser.core.device.resources import is_gpu_resource
 from purser.core.sriov.configuration import MAX_FILE_BYTES, SriovConfig, SriovConfigError, sriov_config
 from purser.core.sriov.devices import NodeDevices

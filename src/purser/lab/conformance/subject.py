@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from purser.agent.host.sockets import is_listening
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
-from purser.agent.sockets import is_listening
 from purser.core.wording import counted
 from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import ConformanceKubelet, PluginEndpoint, RegisterCall

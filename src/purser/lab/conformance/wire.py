@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from purser.agent.host.sockets import is_listening
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from purser.agent.sockets import is_listening
 from purser.lab.conformance.check import CheckFailed, one_line
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"

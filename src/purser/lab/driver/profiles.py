@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from purser.agent.host.sysfs import pci_address
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
-from purser.agent.sysfs import pci_address
 from purser.core.decoding import UnreadableError
 from purser.core.kubelet.machine import Machine
 from purser.core.model import PcieLevel

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from purser.agent.host.sysfs import pci_address
 from purser.agent.nvml.nvlinks import PCIE_LEVELS
-from purser.agent.sysfs import pci_address
 from purser.core.health.signs import RemappedRows
 from purser.lab.driver.gpm import gpm_rates, has_gpm
 from purser.lab.driver.parts import (

@@ -7,7 +7,7 @@ port, as ``devices/pci<domain>:<bus>/<root port>/<upstream port>/<downstream por
 import json
 from pathlib import Path
 
-from purser.agent.sysfs import pci_address
+from purser.agent.host.sysfs import pci_address
 from purser.lab.driver.profiles import NodeProfile, ProfileNic
 
 POOL_PREFIX, POOL_NAME = "mellanox.com", "vf"

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from purser.agent.sysfs import pci_address
+from purser.agent.host.sysfs import pci_address
 from purser.lab.driver.profiles import NodeProfile
 
 _GPU_CLASS = "0x030200"

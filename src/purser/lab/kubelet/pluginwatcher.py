@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from purser.agent.inotify import FolderWatch
+from purser.agent.host.inotify import FolderWatch
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet.devicemanager.registration import watcher_refusal

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from purser.agent.admission import AllocateCall, PreferredAllocationCall
+from purser.agent.kubelet.calls import AllocateCall, PreferredAllocationCall
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Answer, Ask, FailedAnswer
 from purser.core.kubelet.pod import KubeletPod

@@ -14,8 +14,8 @@ from purser.agent.cdi.finding import CdiFinder
 from purser.agent.cdi.specification import CdiDevice, CdiDeviceNode, CdiEdits, specification_of
 from purser.agent.cdi.tree import HostTree
 from purser.agent.cdi.writing import CdiWriter
-from purser.agent.inventory import InventoryBasis
-from purser.agent.latest import Latest
+from purser.agent.host.latest import Latest
+from purser.agent.inventory.building import InventoryBasis
 from purser.agent.nvml.driver import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings, DevicePluginFlags, SharingSettings
 from purser.agent.sharing import config_of

@@ -13,8 +13,8 @@ from tests.unit.agent.conftest import eventually
 
 from purser.agent.features import FeatureLabels, publishing
 from purser.agent.features.outlets import NODE_FEATURES, FeatureFile, NodeLabels
-from purser.agent.inventory import InventoryBasis
-from purser.agent.latest import Latest
+from purser.agent.host.latest import Latest
+from purser.agent.inventory.building import InventoryBasis
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.settings import AgentSettings, FeatureOutlet, FeatureSettings
 from purser.agent.sharing import SharingConfig

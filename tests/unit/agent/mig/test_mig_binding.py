@@ -67,5 +67,5 @@ def test_a_gpu_in_use_is_left_as_it_is(node: SimulatedDriver, hardware: MigHardw
     node.remove_process(0, 1)
     apply_layouts(hardware, {0: BALANCED})
     node.add_process(device_uuids(node.folder, 0)[0], 2, ProcessLoad(memory_mib=100))
-    with pytest.raises(HardwareError, match=r"In use by another client"):
+    with pytest.raises(HardwareError, match=r"removing 3g.20gb from GPU 0: processes are running on the instance"):
         apply_layouts(hardware, {0: Layout(True)})

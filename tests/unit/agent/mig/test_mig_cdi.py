@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.mig.fake_gpus import Gpus
 
-from purser.agent.driver_roots import DriverPlace, driver_roots, find_place, read_place
+from purser.agent.inventory.driver_roots import DriverPlace, driver_roots, find_place, read_place
 from purser.agent.mig import cdi
 from purser.agent.mig.cdi import CHROOT, SPEC, renew_management_spec
 from purser.agent.mig.hardware import HardwareError, Layout

@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.unit.agent.builders import A, grant, part
 
-from purser.agent.evictions import MAX_EVICTION_GRACE_S, make_evict
+from purser.agent.allocation.evictions import MAX_EVICTION_GRACE_S, make_evict
+from purser.agent.allocation.pod_statuses import NodePod, NodePodSpec
 from purser.agent.monitoring import auditing
 from purser.agent.monitoring.auditing import Auditor
-from purser.agent.pod_statuses import NodePod, NodePodSpec
 from purser.core.kubernetes.quantities import MIB
 from purser.core.monitoring.accounts import ContainerUse, GpuAccount, PodContainer
 from purser.core.monitoring.audit import LASTING_READINGS

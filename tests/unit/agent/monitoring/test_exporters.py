@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.agent.builders import A, B, device, grant, part
 
-from purser.agent.book import BookedContainer, BookedPod
+from purser.agent.allocation.book import BookedContainer, BookedPod
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.monitoring.dcgm import ExposedGpu, render
 from purser.agent.monitoring.hami import HamiNode

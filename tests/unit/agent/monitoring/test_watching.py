@@ -8,12 +8,12 @@ import pytest
 from tests.unit.agent.builders import A, B, grant, part
 from tests.unit.kube.servers import ManualClock
 
-from purser.agent.book import Book
+from purser.agent.allocation.book import Book
+from purser.agent.allocation.pod_statuses import ContainerIdentity, NodePod, NodePodStatus, by_kubelet_uid
+from purser.agent.kubelet.pod_resources import KubeletError
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.monitoring.watching import GpuMonitoring
 from purser.agent.nvml import DriverInfo, Gpu, GpuProcess, NullDriver, Telemetry
-from purser.agent.pod_statuses import ContainerIdentity, NodePod, NodePodStatus, by_kubelet_uid
-from purser.agent.podresources import KubeletError
 from purser.agent.settings import AgentSettings, MetricNames
 from purser.core.monitoring.accounts import GpuMemory, PodContainers
 from purser.kube.failures import ObjectFailures

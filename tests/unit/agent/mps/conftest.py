@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import eventually
 
-from purser.agent.latest import Latest
+from purser.agent.host.latest import Latest
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.daemon import MpsHooks, MpsTiming
 from purser.agent.mps.daemons import MpsDaemons

@@ -10,9 +10,9 @@ from tests.unit.agent.emulated_kubelet import Rejected
 from tests.unit.agent.mps.conftest import compile_stub
 
 from purser.adapters.nodes import inventory_of
-from purser.agent.enforcement import EnforcementChoice
 from purser.agent.mps.folders import PID_FILE, folders_of
 from purser.agent.mps.programs import MpsPrograms
+from purser.agent.settings import EnforcementChoice
 from purser.kube.resources import NODES
 
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]

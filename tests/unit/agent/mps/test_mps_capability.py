@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.mps.capability import max_clients, mps_obstacle
+from purser.agent.inventory.mps_capability import max_clients, mps_obstacle
 from purser.agent.nvml import Gpu, MigMode
 
 CUT, NOT_CUT = MigMode(enabled=True, pending=True), MigMode(enabled=False, pending=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.mps.conftest import compile_stub, eventually
 
-from purser.agent.driver_roots import driver_place
+from purser.agent.inventory.driver_roots import driver_place
 from purser.agent.mps.control import MpsControl
 from purser.agent.mps.folders import folders_of
 from purser.agent.mps.programs import MpsError, MpsPrograms, find_programs

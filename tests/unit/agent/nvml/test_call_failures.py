@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from tests.unit.agent.test_kinds_of_hardware import Node
+from tests.unit.agent.inventory.test_kinds_of_hardware import Node
 
 import purser.agent
 from purser.agent.nvml import failures

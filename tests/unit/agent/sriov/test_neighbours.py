@@ -14,15 +14,15 @@ from tests.unit.core.sriov.sriov_builders import vf as a_vf
 from tests.unit.lab.kubelet.rig import Node, Plugin, container, register, running, serving
 
 from purser.adapters.nodes import published_inventory
-from purser.agent.latest import Latest
+from purser.agent.allocation.pods import LivePods
+from purser.agent.host.latest import Latest
+from purser.agent.host.sysfs import pcie_switches
+from purser.agent.kubelet.pod_resources import KubeletBooks
+from purser.agent.kubelet.refusals import RefusalReason
 from purser.agent.metrics import AgentMetrics
-from purser.agent.podresources import KubeletBooks
-from purser.agent.pods import LivePods
 from purser.agent.reasons import AgentReason
-from purser.agent.refusals import RefusalReason
 from purser.agent.sriov import GpuNeighbours, SriovPlugins
 from purser.agent.sriov.neighbours import build_node_pools, truncate_to_limits
-from purser.agent.sysfs import pcie_switches
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,

@@ -11,12 +11,12 @@ from tests.unit.agent.sriov.sysfs_tree import HostTree
 from tests.unit.lab.kubelet.rig import Node, container, running
 from tests.unit.lab.kubelet.test_lab_plugin_watcher import watching as plugin_watching
 
-from purser.agent.admission import AllocateCall, PreferredAllocationCall
+from purser.agent.kubelet.calls import AllocateCall, PreferredAllocationCall
+from purser.agent.kubelet.pod_resources import KubeletBooks, KubeletError
+from purser.agent.kubelet.refusals import RefusalReason
 from purser.agent.kubeletapi.podresources.v1 import api_pb2
 from purser.agent.metrics import AgentMetrics
-from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.reasons import AgentReason
-from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings, SriovSettings
 from purser.agent.sriov import SriovPlugins, watching
 from purser.kube.failures import ObjectFailures

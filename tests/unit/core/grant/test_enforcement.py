@@ -7,8 +7,8 @@ import pytest
 from tests.unit.scheduler.reviews import container, pod
 
 from purser.adapters.pods import pod_spec
-from purser.agent.allocation import AllocationFacts, answer
-from purser.agent.pods import container_facts
+from purser.agent.allocation.answers import AllocationFacts, answer
+from purser.agent.allocation.pods import container_facts
 from purser.core.dialects import parse
 from purser.core.grant.enforcement import OF_DEVICES, enforcement_of, possible_enforcements, spec_hold
 from purser.core.model import (

@@ -8,13 +8,7 @@ from uuid import UUID
 import pytest
 from tests.tiers import IS_LONG, some
 
-from purser.agent.nvml import (
-    Driver,
-    DriverError,
-    MigMode,
-    NullDriver,
-    XidEvent,
-)
+from purser.agent.nvml import Driver, DriverError, MigMode, NullDriver, XidEvent
 from purser.agent.nvml.devices import FABRIC_CALLS
 from purser.agent.nvml.driver import Ecc
 from purser.core.device.gpus import FabricIds

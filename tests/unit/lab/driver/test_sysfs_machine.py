@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.kubeletfacts.machine import read_machine
+from purser.agent.kubelet.facts.machine import read_machine
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.lab.driver import profiles
 from purser.lab.driver.machine import CpuLayout, NumaLayout, machine_of

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from tests.unit.lab.kubelet.rig import MACHINE
 
-from purser.agent.kubeletfacts.configfile import parse_config
+from purser.agent.kubelet.facts.configfile import parse_config
 from purser.core.kubelet.config import CpuPolicy, MemoryPolicy, TopologyPolicy
 from purser.lab.driver import profiles
 from purser.lab.kubelet.configuration import KubeletSection, configure, render

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from purser.agent.enforcement import EnforcementChoice
-from purser.agent.settings import FeatureOutlet
+from purser.agent.settings import EnforcementChoice, FeatureOutlet
 from purser.core.model import DeviceMode
 from purser.core.names import UNHEALTHY_TAINT
 from purser.core.sharing import MigStrategy

@@ -13,7 +13,7 @@ import pytest
 from tests.tiers import some
 from tests.unit.operator.sections import all_operands
 
-from purser.agent.driver_roots import driver_roots
+from purser.agent.inventory.driver_roots import driver_roots
 from purser.operator.manifests.rbac import ACCOUNTS
 from purser.operator.model import RuntimeKind
 from purser.operator.names import OPERAND_LABEL

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 
-from purser.agent.sockets import is_listening
+from purser.agent.host.sockets import is_listening
 from purser.lab.conformance.check import Check, CheckFailed
 from purser.lab.conformance.subject import Subject
 
