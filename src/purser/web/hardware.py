@@ -1,7 +1,7 @@
 """What a node's page shows of its hardware: a matrix of what connects its GPUs, as `nvidia-smi topo -m` prints it, and
 of how near network devices are to them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from purser.core.model import PcieLevel
@@ -76,6 +76,37 @@ def hardware_of(details: NodeDetails) -> NodeHardware:
     has_links = bool(shown - {SAME_DEVICE, UNKNOWN})
     words = (shown if has_links else set[str]()) | {word for row in pools for word in row.words}
     return NodeHardware(rows, columns, has_links, pools, list(_legend(words)), details.kubelet)
+
+
+@dataclass(frozen=True)
+class GpuLinks:
+    """What is known of where one GPU is."""
+
+    row: GpuLinksRow
+    peers: Sequence[tuple[StateNodeGpu, str]]
+    """Other GPUs of the node, each with the word for what connects the two; none: nothing is known of them."""
+    pools: Sequence[tuple[StatePoolPlace, str]]
+    """Network devices, each with the word for how near they are."""
+    meanings: Mapping[str, str]
+    """Of these words, as far as they have one."""
+
+
+def links_of(hardware: NodeHardware, uuid: str) -> GpuLinks | None:
+    """One GPU's part of what is shown of its node; None: the node's details do not have the GPU."""
+    row = next((each for each in hardware.gpus if each.gpu.uuid == uuid), None)
+    if row is None:
+        return None
+    peers = [(gpu, word) for gpu, word in zip(hardware.columns, row.words, strict=False) if gpu.uuid != uuid]
+    column = next((at for at, gpu in enumerate(hardware.columns) if gpu.uuid == uuid), None)
+    pools = [] if column is None else [(each.pool, each.words[column]) for each in hardware.pools]
+    words = {word for _, word in (*peers, *pools)}
+    return GpuLinks(row, peers if hardware.has_links else [], pools, {word: _meaning(word) for word in words})
+
+
+def _meaning(word: str) -> str:
+    if word.startswith(_NVLINKS):
+        return _MEANINGS[f"{_NVLINKS}#"]
+    return _MEANINGS.get(word.rstrip(DIFFERENT_COUNTS), "")
 
 
 def numbers(some: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """What each address of the pages answers. Whose view of the cluster it is, `purser.web.access` has found before."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -19,7 +20,7 @@ from purser.web.answers import SEE_LOG_MESSAGE
 from purser.web.cards import Health, cards_of, is_paused, takes_pods
 from purser.web.faults import is_not_ready
 from purser.web.feed import Feed
-from purser.web.hardware import NodeHardware, hardware_of
+from purser.web.hardware import NodeHardware, hardware_of, links_of
 from purser.web.history import DEFAULT_WINDOW, WINDOWS_S, UsageHistory, usage_of_namespace
 from purser.web.past_use import PastUse, SinglePast, past_use, single_past
 from purser.web.quotas import quotas_of_groups, quotas_of_pod
@@ -173,11 +174,23 @@ class Pages:
         place = next((each for each in places if each.gpu.uuid == uuid), None)
         if place is None:
             raise _not_found(f"No node that you may see lists a GPU with the UUID {uuid}.")
-        children = [each for each in places if each is not place]
-        node = place.node.name
-        # Who may see one namespace alone is not shown what others' pods do.
-        past = await self._single_past(request, lambda h, w: h.of_gpu(node, uuid, w)) if _sees_all(request) else None
-        return self.page(request, "gpu.html", {"place": place, "children": children, "past": past})
+        node, card = place.node.name, place.gpu.parent or uuid
+        (hardware, unknown), events, past = await asyncio.gather(
+            _hardware(request, node),
+            _node_events(request, node),
+            # Who may see one namespace alone is not shown what others' pods do.
+            self._single_past(request, lambda h, w: h.of_gpu(node, uuid, w)) if _sees_all(request) else _nothing(),
+        )
+        values = {
+            "place": place,
+            "children": [each for each in places if each is not place],
+            "links": None if hardware is None else links_of(hardware, card),
+            "unknown": unknown,
+            # What concerns the GPU names it: the MIG devices on it share its fate.
+            "events": replace(events, items=[each for each in events.items if card in _WORD.findall(each.message)]),
+            "past": past,
+        }
+        return self.page(request, "gpu.html", values)
 
     async def _pod(self, request: web.Request) -> web.Response:
         state, namespace, name = await _state(request), request.match_info["namespace"], request.match_info["name"]
@@ -325,6 +338,10 @@ def _namespace(request: web.Request) -> str:
     """The only one that the viewer sees; empty: they see all."""
     session = request.get(SESSION)
     return "" if session is None else session.namespace
+
+
+_WORD = re.compile(r"[\w-]+")
+"""A UUID is one."""
 
 
 def _sees_all(request: web.Request) -> bool:

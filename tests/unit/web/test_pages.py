@@ -128,6 +128,23 @@ async def test_a_node_shows_what_connects_its_gpus_and_what_its_kubelet_lists():
     assert f'<th scope="row">nvidia.com/gpu</th>{counts}<td>0, 1</td>' in text
 
 
+async def test_a_gpu_shows_what_connects_it_and_the_events_that_name_it():
+    source = Source()
+    source.nodes["n"] = NVSWITCH_NODE
+    about = ("GPU 0 (GPU-0) is unhealthy: Xid 79. Restart the node", "GPU 1 (GPU-01) is healthy again", "no GPU")
+    source.recorded["default", "Node", "n"] = [
+        StateEvent("News", text, "Warning", 1, "2027-01-15T07:59:00Z", "purser-agent") for text in about
+    ]
+    async with served(source) as (client, _):
+        text = " ".join((await text_of(client, "/gpus/GPU-0")).split())
+        assert [each for each in about if each in text] == [about[0]]
+        assert text.count("<td>NV4</td><td>this number of NVLinks") == 2
+        assert '<th scope="row">mellanox.com/net' in text and "<td>NODE</td><td>the same NUMA node</td>" in text
+        assert "<dt>NUMA node</dt><dd>0</dd>" in text
+        source.nodes["n"] = None
+        assert "does not report the node" in await text_of(client, "/gpus/GPU-0")
+
+
 async def test_without_prometheus_a_node_has_no_use_over_time():
     async with served() as (client, _):
         text = await text_of(client, "/nodes/n?since=1h")
