@@ -9,7 +9,8 @@ from purser.cli.output import Column, DocumentFormat, OutputFormat, dump, fail, 
 from purser.cli.why_text import explanation_lines, one_line
 
 if TYPE_CHECKING:
-    from purser.core.state import ClusterState, PodWhy, StateGrant, StateReason, StateWaiting
+    from purser.core.explaining.grouping import ReasonCount
+    from purser.core.state import ClusterState, PodWhy, StateGrant, StateReason, StateWaiting, WhyReason
     from purser.scheduler.explaining import ChangeKind, Explanation
     from purser.top.asking import ReadApi
 
@@ -95,7 +96,6 @@ _MORE_CHANGES = (
 
 def _explanation_of(found: "PodWhy") -> "Explanation":
     """The same in the words of `purser why`."""
-    from purser.core.explaining.grouping import ReasonCount
     from purser.scheduler.explaining import Explanation, SuggestedChange, Suggestion
 
     return Explanation(
@@ -106,14 +106,19 @@ def _explanation_of(found: "PodWhy") -> "Explanation":
         found.node,
         found.nodes,
         objection=found.objection,
-        reasons=tuple(
-            ReasonCount(each.by, each.reason, each.nodes, each.gpus, each.text, each.examples) for each in found.reasons
-        ),
+        reasons=tuple(map(_reason_count, found.reasons)),
+        further_reasons=tuple(map(_reason_count, found.further_reasons)),
         suggestions=tuple(
             Suggestion(_kind_of(each.kind), each.text, SuggestedChange(), each.fits, each.examples)
             for each in found.suggestions
         ),
     )
+
+
+def _reason_count(found: "WhyReason") -> "ReasonCount":
+    from purser.core.explaining.grouping import ReasonCount
+
+    return ReasonCount(found.by, found.reason, found.nodes, found.gpus, found.text, found.examples)
 
 
 def _kind_of(word: str) -> "ChangeKind":

@@ -65,6 +65,9 @@ class PodWhy(msgspec.Struct, frozen=True):
     reason and message. Empty: nothing is in the way."""
     reasons: tuple[WhyReason, ...] = ()
     """Of the nodes that do not take it, those of most nodes first."""
+    further_reasons: tuple[WhyReason, ...] = ()
+    """Of nodes that kube-scheduler's filters reject, of which ``reasons`` has the first: the others. Empty where a node
+    would take the pod now."""
     suggestions: tuple[WhySuggestion, ...] = ()
     ended_early: bool = False
     """Whether the time was over before all changes were tried."""

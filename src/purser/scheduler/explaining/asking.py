@@ -44,6 +44,9 @@ class SearchedPod(msgspec.Struct, frozen=True):
     objection: str = ""
     """Why it is placed nowhere, whatever the nodes, in a sentence without its end; empty: nothing is in the way."""
     reasons: tuple[ReasonCount, ...] = ()
+    further_reasons: tuple[ReasonCount, ...] = ()
+    """Of nodes that kube-scheduler's filters reject: all but the first, Purser's own included. Not looked for where a
+    node takes the pod."""
     suggestions: tuple[Suggestion, ...] = ()
     last_message: str = ""
     """What its scheduler said last, by the pod's condition PodScheduled."""
@@ -122,17 +125,15 @@ class PodSearch:
         began = await self._rest(began)
         refused = judge.judge(pod)
         began = await self._rest(began)
-        reasons = reason_counts(
-            self._with_quota(refused),
-            self._cache.fleet,
-            self._feasibility.policy,
-            names_pods=False,
-            names_taints=names_taints,
-        )
+        reasons = self._reasons(refused, names_taints=names_taints)
         found = SearchedPod(len(names), refused.fits, refused.objection, reasons)
         if refused.fits or refused.objection:
             return found
         began = await self._rest(began)
+        if refused.rejections:
+            further = self._reasons(judge.judge_further(pod, refused), names_taints=names_taints)
+            found = msgspec.structs.replace(found, further_reasons=further)
+            began = await self._rest(began)
         suggestions: list[Suggestion] = []
         for each in device_request_changes(PodTrial(judge, pod, refused)):
             if each is not None:
@@ -141,6 +142,15 @@ class PodSearch:
             if began >= deadline:
                 return msgspec.structs.replace(found, suggestions=tuple(suggestions), is_cut_short=True)
         return msgspec.structs.replace(found, suggestions=tuple(suggestions))
+
+    def _reasons(self, refused: Judgement, *, names_taints: bool) -> tuple[ReasonCount, ...]:
+        return reason_counts(
+            self._with_quota(refused),
+            self._cache.fleet,
+            self._feasibility.policy,
+            names_pods=False,
+            names_taints=names_taints,
+        )
 
     def _with_quota(self, refused: Judgement) -> Judgement:
         if refused.request is None or not refused.refusals:

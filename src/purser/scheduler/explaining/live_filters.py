@@ -3,7 +3,8 @@ and what of its CPU, memory and number of pods is free. What only kube-scheduler
 other pods, claims, and other resources.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from purser.adapters.pods import pod_spec
@@ -13,6 +14,7 @@ from purser.core.explaining.filters import (
     FilteredNode,
     FilterRejection,
     PodNeeds,
+    all_rejections,
     first_rejection,
     requested_amounts,
 )
@@ -43,6 +45,14 @@ class LiveFilters:
             found = ((node.name, first_rejection(needs, node, _NO_AMOUNTS)) for node in self._known_nodes())
             self._last = needs, {name: each for name, each in found if each is not None}
         return self._last[1]
+
+    def later_rejections(self, pod: Pod, names: Collection[str]) -> Iterator[tuple[str, FilterRejection]]:
+        """All but the first of each of these nodes. Raises as `rejections`."""
+        needs = _needs(pod)
+        for node in self._known_nodes():
+            if node.name in names:
+                for each in islice(all_rejections(needs, node, _NO_AMOUNTS), 1, None):
+                    yield node.name, each
 
     def _known_nodes(self) -> list[FilteredNode]:
         if self._nodes is None:

@@ -55,6 +55,14 @@ class LiveJudge:
         found = self._feasibility.evaluate(request, left, scored=False)
         return Judgement(tuple(found.fits), rejections=rejections, refusals=found.refusals, request=request)
 
+    def judge_further(self, pod: Pod, found: Judgement) -> Judgement:
+        """What else keeps a pod from the nodes of which a verdict has kube-scheduler's first reason."""
+        later = tuple(self._filters.later_rejections(pod, found.rejections.keys()))
+        if found.request is None:
+            return Judgement(later_rejections=later)
+        refusals = self._feasibility.evaluate(found.request, list(found.rejections), scored=False).refusals
+        return Judgement(later_rejections=later, refusals=refusals, request=found.request)
+
     @property
     def largest_gpu_mib(self) -> int:
         """The memory of the largest GPU that there is; 0: there is none."""

@@ -88,6 +88,7 @@ class WhyPage:
             fits=len(found.fits),
             objection=found.objection,
             reasons=tuple(_reason(each, names_nodes=names_nodes) for each in found.reasons),
+            further_reasons=tuple(_reason(each, names_nodes=names_nodes) for each in found.further_reasons),
             suggestions=tuple(_suggestion(each, names_nodes=names_nodes) for each in found.suggestions),
             ended_early=found.is_cut_short,
             message=self._pending.message(meta.uid),
