@@ -1,10 +1,9 @@
-"""Keeps the node's inventory true: scans the driver, probes every GPU, listens to its errors.
+"""Keeps the node's inventory true: has the driver scanned (`scanning`), probes every GPU, listens to its errors.
 
 Each GPU is probed on its own thread and may hang on its own: the others are not disturbed. What that says of a GPU's
-health is judged in `core.health.machine`. NVML fixes its list of GPUs when it is opened: GPUs that are lost, those that
-were lost already when the agent started, and a driver that is not there (yet), are looked for every
-`reopen_interval_s`. The driver is reopened only where another process sees more by then, for while it is closed the
-Xids of all GPUs are missed.
+health is judged in `core.health.machine`. GPUs that are lost, those that were lost already when the agent started, and
+a driver that is not there (yet), are looked for every `reopen_interval_s`. The driver is reopened only where another
+process sees more by then, for while it is closed the Xids of all GPUs are missed.
 """
 
 import asyncio
@@ -13,26 +12,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-import msgspec
 import structlog
 
 from purser.agent.health.memory import HealthMemory
 from purser.agent.health.probing import DeviceReader, signs_of
+from purser.agent.health.scanning import DriverScanner
 from purser.agent.health.xids import XidListener, XidQueue
 from purser.agent.host.latest import Latest
-from purser.agent.host.threads import run_in_thread
 from purser.agent.inventory.building import UngrantedInstances, has_library, unreadable
 from purser.agent.inventory.configured import ConfiguredInventory
 from purser.agent.inventory.enforcement import Enforcers
 from purser.agent.inventory.known_gpus import KnownGpus
-from purser.agent.nvml.driver import DeviceReading, Driver, DriverError, DriverInfo, Gpu, XidEvent, for_pods
+from purser.agent.nvml.driver import DeviceReading, Driver, DriverInfo, Gpu, XidEvent
 from purser.agent.settings import AgentSettings
 from purser.agent.sharing import SharingConfig
 from purser.core.device.gpus import FabricIds, NodeMigDevice
 from purser.core.health.catalogue import Action, action_of
 from purser.core.health.machine import GpuHealth, after_probe, after_reset, after_xid
 from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
-from purser.core.health.signs import DeviceFault, Signs
+from purser.core.health.signs import Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
 from purser.kube.backoff import Backoff
@@ -41,9 +39,6 @@ from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
-
-SCAN_TIMEOUT_S = 60.0
-"""An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
 
 REOPEN_CAP_S = 600.0
 """The longest pause before the driver is reopened again where that did not help."""
@@ -85,25 +80,16 @@ class DeviceMonitor:
         without a grant on GPUs that are cut on demand, of those that were checked, or None: there is no check."""
         self._settings = settings
         self._memory = memory or HealthMemory(Path(), "")
-        self._known = known or KnownGpus(Path(), "")
-        self._listed: tuple[Gpu, ...] = ()
-        """All that the last scan found, those included that are not for pods."""
-        self._unreadable: dict[str, DeviceFault] = {}
-        """By uuid: why the last scan could not read the identity of these GPUs, which is from memory."""
-        self._driver = driver
-        self._find_driver = find_driver
+        self._scanner = DriverScanner(driver, find_driver, known or KnownGpus(Path(), ""))
         self._on_news = on_news
         self._on_program_error = on_program_error
         self._failures = failures or ObjectFailures()
         self._clock = clock or SystemClock()
         self._config = config or Latest[SharingConfig | None](SharingConfig())
         self.configured = ConfiguredInventory(settings, on_mismatch, on_empty_mig, on_notes)
-        self._scans = 0
         self._changed: set[tuple[str, Facts]] = set()
         """GPUs whose facts differ from the last scan."""
         self._reader = DeviceReader(settings.probe_timeout_s, self._report_unexpected)
-        self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
-        self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
         self._probing = asyncio.Lock()
         self._left_out: dict[int, str] = {}
@@ -111,23 +97,36 @@ class DeviceMonitor:
         self.inventory: Latest[NodeInventory | None] = Latest(None)
         self.condition: Latest[HealthCondition | None] = Latest(None)
         """How the GPUs are, for people; None where all are healthy."""
-        self.info = DriverInfo(absent="not looked yet")
-        self.gpus: tuple[Gpu, ...] = ()
-        """Those for pods."""
-        self._uncounted: frozenset[str] = frozenset()
-        """uuids of devices that the driver lists beside them."""
         self.health: dict[str, GpuHealth] = {}
         self.readings: dict[str, DeviceReading] = {}
         self.last_xids: dict[str, int] = {}
         """By uuid: the last one that the driver reported."""
         self._mps_ready = mps_ready
         self._ungranted_instances = ungranted_instances
-        self._cut_since: dict[str, tuple[NodeMigDevice, ...]] = {}
-        """MIG devices of GPUs that the agent has cut since the last scan began, by uuid."""
-        self.trouble = "the driver has not been queried yet"
-        """Why there are no devices; empty when there are some."""
-        self._warned: dict[str, str] = {}
-        """What the log has been told of the driver, and the last reason of each."""
+
+    @property
+    def driver(self) -> Driver:
+        """See `DriverScanner.driver`."""
+        return self._scanner.driver
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """See `DriverScanner.gpus`."""
+        return self._scanner.gpus
+
+    @property
+    def info(self) -> DriverInfo:
+        """What the driver says of itself."""
+        return self._scanner.info
+
+    @property
+    def trouble(self) -> str:
+        """See `DriverScanner.trouble`."""
+        return self._scanner.trouble
+
+    def identified(self) -> Mapping[str, Gpu]:
+        """The GPUs that have an identity."""
+        return self._scanner.identified()
 
     async def run(self, reload: asyncio.Event) -> None:
         """Watch until cancelled; ``reload`` set means: enumerate everything again, now."""
@@ -136,7 +135,7 @@ class DeviceMonitor:
             keep_going = self._failures.keep_going
             await keep_going("scanning", self.scan)
             xids = XidQueue()
-            listener = XidListener(lambda: self._driver, xids)
+            listener = XidListener(lambda: self.driver, xids)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_going("judging Xids", lambda: self._judge_xids_forever(xids)))
                 tasks.create_task(keep_going("probing", self._probe_forever))
@@ -149,57 +148,14 @@ class DeviceMonitor:
 
     async def scan(self, reopen: bool = False) -> None:
         """Enumerate the driver's GPUs, after reopening it if asked to."""
-        self._scans += 1
-        async with self._driver_turn:
-            if reopen and self._scanning is None:
-                await self._reopen()
-            try:
-                self.gpus = self._merge_newer_partitions(await self._enumerate())
-                self.info = await run_in_thread(self._driver.info, "purser-info")
-                self.trouble = ""
-            except DriverError as error:
-                self.trouble = f"the driver cannot list its devices: {error}"
+        await self._scanner.scan(reopen)
         self._take_scan()
 
-    async def _enumerate(self) -> tuple[Gpu, ...]:
-        """The driver's GPUs. Where the call hangs, `DriverError`, and the next one waits for that same call: what was
-        known before still holds, and the other GPUs serve on."""
-        if self._scanning is None:
-            self._cut_since.clear()
-        future = self._scanning or run_in_thread(self._driver.scan, "purser-scan")
-        self._scanning = future
-        done, _ = await asyncio.wait({future}, timeout=SCAN_TIMEOUT_S)
-        if not done:
-            raise DriverError(f"no answer within {SCAN_TIMEOUT_S:g} s")
-        self._scanning = None
-        read = future.result()
-        self._listed = listed = self._known.identify(read)
-        self._known.store(self._merge_newer_partitions(listed))
-        self._unreadable = {
-            gpu.uuid: gpu.fault
-            for gpu, as_read in zip(listed, read, strict=True)
-            if gpu.uuid and gpu.fault is not None and not as_read.uuid
-        }
-        gpus = for_pods(listed)
-        self._uncounted = frozenset(gpu.uuid for gpu in listed if gpu.uuid) - {gpu.uuid for gpu in gpus}
-        return gpus
-
     def set_mig_devices(self, uuid: str, migs: tuple[NodeMigDevice, ...] | None) -> None:
-        """The agent has looked at a GPU's instances, or made or removed some: these are its MIG devices now. None: it
-        could not."""
+        """See `DriverScanner.set_mig_devices`. None: the agent could not look."""
         if migs is not None:
-            self._cut_since[uuid] = migs
-            self.gpus = self._merge_newer_partitions(self.gpus)
-            self._known.store(self._merge_newer_partitions(self._listed))
+            self._scanner.set_mig_devices(uuid, migs)
         self._publish()
-
-    def _merge_newer_partitions(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """A scan that began before has the earlier MIG devices."""
-        newer = self._cut_since
-        return tuple(
-            msgspec.structs.replace(gpu, migs=newer[gpu.uuid]) if gpu.is_partitioned and gpu.uuid in newer else gpu
-            for gpu in gpus
-        )
 
     async def probe(self) -> None:
         """Read every GPU once."""
@@ -231,9 +187,8 @@ class DeviceMonitor:
 
         Raises `DriverError`, and what the action raises.
         """
-        async with self._probing, self._driver_turn:
-            await run_in_thread(lambda: self._driver.while_closed(action), "purser-reset")
-            self.gpus = self._merge_newer_partitions(await self._enumerate())
+        async with self._probing:
+            await self._scanner.scan_after(action)
             self._set_health(uuid, after_reset(self._health_of(uuid)))
         self._take_scan()
         self._probe_now.set()
@@ -252,10 +207,10 @@ class DeviceMonitor:
 
     async def _probe(self, uuid: str) -> DeviceReading:
         """Judged at once: how long a GPU answers well is not for one that hangs to say."""
-        if uuid in self._unreadable:
-            reading = DeviceReading(uuid=uuid, fault=self._unreadable[uuid])
+        if (fault := self._scanner.unreadable.get(uuid)) is not None:
+            reading = DeviceReading(uuid=uuid, fault=fault)
         else:
-            reading = await self._reader.read(self._driver, uuid)
+            reading = await self._reader.read(self.driver, uuid)
         self._take_probe(uuid, signs_of(reading, self._neighbours(uuid)))
         return reading
 
@@ -267,16 +222,6 @@ class DeviceMonitor:
 
     def _report_unexpected(self, error: Exception) -> None:
         self._failures.failed(NODES, node_ref(self._settings.node_name), error)
-
-    async def _reopen(self) -> None:
-        try:
-            if self.info.absent and self._find_driver is not None:
-                self._driver = await run_in_thread(self._find_driver, "purser-open")
-            else:
-                await run_in_thread(self._driver.reopen, "purser-reopen")
-            self._warn("Cannot reinitialise NVML")
-        except DriverError as error:
-            self._warn("Cannot reinitialise NVML", error)
 
     def _take_scan(self) -> None:
         known = {gpu.uuid for gpu in self.gpus if gpu.uuid}
@@ -290,19 +235,7 @@ class DeviceMonitor:
             if self._left_out.get(index) != fault:
                 log.error("A GPU cannot be identified and is ignored", index=index, fault=fault)
         self._left_out = unreadable_gpus
-        if not self.gpus and not self.trouble:
-            self.trouble = self.info.absent or "the driver lists no devices"
-        self._warn("No devices to advertise", "" if self.gpus else self.trouble)
-        self._warn(
-            "Cannot list the devices again; keeping the previously known devices", self.trouble if self.gpus else ""
-        )
         self._publish()
-
-    def _warn(self, what: str, reason: object = "") -> None:
-        """Once while it is so for the same reason: every few seconds this is looked at again. Empty: it is not so."""
-        before, self._warned[what] = self._warned.get(what, ""), str(reason)
-        if reason and str(reason) != before:
-            log.warning(what, reason=str(reason))
 
     def renewed(self) -> NodeInventory | None:
         """The inventory as it is this moment: what holds shares may have come or gone since the last probe."""
@@ -316,7 +249,9 @@ class DeviceMonitor:
         if config is None:  # it is not known yet how the GPUs are to be listed
             return
         enforcers, ungranted = Enforcers(has_library(self._settings), self._mps_ready()), self._ungranted_instances()
-        made = self.configured.make(config, self.info, self.gpus, self._scans, self.health, enforcers, ungranted)
+        made = self.configured.make(
+            config, self.info, self.gpus, self._scanner.scans, self.health, enforcers, ungranted
+        )
         if ungranted is None or all(each.uuid in ungranted for each in made.devices if each.mig_kind):
             self.inventory.set(made)
         known = [(gpu.label, self._health_of(uuid)) for uuid, gpu in self.identified().items()]
@@ -357,7 +292,7 @@ class DeviceMonitor:
     def _take_event(self, event: XidEvent) -> None:
         """An event without a GPU marks none: the probe that follows finds the one that is broken."""
         policy = self._settings.xid_policy
-        if event.uuid in self._uncounted:
+        if event.uuid in self._scanner.others:
             return
         if event.uuid is not None:
             self.last_xids[event.uuid] = event.xid
@@ -369,19 +304,10 @@ class DeviceMonitor:
         if counts or event.uuid is None or action_of(event.xid) is Action.XID_154:
             self._probe_now.set()  # a GPU that needs a reset says so now: without that, its recovery would go unnoticed
 
-    @property
-    def driver(self) -> Driver:
-        """The one at the time: another one where there was none at first."""
-        return self._driver
-
     def name(self, uuid: str) -> str:
         """A GPU as people know it."""
         gpu = self.identified().get(uuid)
         return f"GPU {uuid}" if gpu is None else gpu.label
-
-    def identified(self) -> Mapping[str, Gpu]:
-        """The GPUs that have an identity."""
-        return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid}
 
     async def _probe_forever(self) -> None:
         while True:
@@ -404,7 +330,7 @@ class DeviceMonitor:
             if len(answering) == len(self.gpus):
                 backoff.reset()
                 not_before = 0.0
-            elif now >= not_before and await self._would_show_change(answering):
+            elif now >= not_before and await self._scanner.would_show_change(answering):
                 not_before = now + backoff.next()
                 await self.scan(reopen=True)
             elif any(gpu.fault is not None for gpu in self.gpus):
@@ -414,17 +340,6 @@ class DeviceMonitor:
         """The GPUs that need not be looked for."""
         known = self.identified().items()
         return frozenset(uuid for uuid, gpu in known if gpu.fault is None and not self._health_of(uuid).fails_calls)
-
-    async def _would_show_change(self, answering: frozenset[str]) -> bool:
-        """Whether reopening the driver brings back a GPU, or takes away one that is not listed any more."""
-        try:
-            seen = await run_in_thread(self._driver.answering_uuids, "purser-look")
-        except DriverError as error:
-            self._warn("Cannot check whether failed GPUs answer again", error)
-            return False
-        self._warn("Cannot check whether failed GPUs answer again")
-        listed = len(self.gpus) + len(self._uncounted)
-        return len(seen) != listed or any(uuid and uuid not in answering | self._uncounted for uuid in seen)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:
         """Also people's word that GPUs were reset: a driver before R570 may show nothing of it."""

@@ -407,7 +407,7 @@ async def test_an_enumeration_that_hangs_leaves_what_is_known_and_is_waited_for_
     async with monitoring(driver, reopen_interval_s=60) as monitor:
         driver.scan_hangs = threading.Event()
         with monkeypatch.context() as impatient:
-            impatient.setattr("purser.agent.health.monitor.SCAN_TIMEOUT_S", 0.05)
+            impatient.setattr("purser.agent.health.scanning.SCAN_TIMEOUT_S", 0.05)
             await monitor.scan()
         assert "no answer within 0.05 s" in monitor.trouble
         await eventually(lambda: healthy(monitor) == {A, B} and driver.reads[A] > 3)
