@@ -106,12 +106,12 @@ class DeviceMonitor:
 
     @property
     def driver(self) -> Driver:
-        """See `DriverScanner.driver`."""
+        """The one at the time: another one where there was none at first."""
         return self._scanner.driver
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """See `DriverScanner.gpus`."""
+        """Those for pods."""
         return self._scanner.gpus
 
     @property
@@ -121,7 +121,7 @@ class DeviceMonitor:
 
     @property
     def trouble(self) -> str:
-        """See `DriverScanner.trouble`."""
+        """Why there are no devices, or why they could not be listed again; empty: they are listed."""
         return self._scanner.trouble
 
     def identified(self) -> Mapping[str, Gpu]:
